@@ -1,0 +1,10 @@
+#pragma once
+
+#include <string>
+
+namespace hangtrace::elf {
+
+// The source name of a mangled C++ name; any other name as it is.
+std::string demangle(const std::string& name);
+
+}  // namespace hangtrace::elf

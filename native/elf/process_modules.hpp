@@ -1,0 +1,57 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "elf/module.hpp"
+#include "elf/module_cache.hpp"
+#include "memory/reader.hpp"
+#include "proc/maps.hpp"
+
+namespace hangtrace::elf {
+
+struct Location {
+  const proc::Mapping* mapping;
+  Module* module;  // null: no file behind it, or the file could not be opened
+  Address bias;    // address in the process = va + bias (0 without module)
+  Address va;
+};
+
+// One process's address space: which module lies at which address. The mappings, reader and cache must
+// outlive it. Modules are opened only when an address in them is asked for.
+class ProcessModules {
+ public:
+  ProcessModules(ModuleCache& cache, std::string proc_root, int pid, const std::vector<proc::Mapping>& mappings,
+                 const memory::Reader& reader);
+
+  // nullopt: nothing is mapped there.
+  std::optional<Location> locate(Address address);
+  // Only executable mappings.
+  std::optional<Location> locate_code(Address address);
+  // Address in the process of a symbol defined by the module mapped at `mapping`.
+  std::optional<Address> find_symbol(const proc::Mapping& mapping, std::string_view name);
+
+  const std::vector<proc::Mapping>& mappings() const { return mappings_; }
+  const memory::Reader& reader() const { return reader_; }
+  // Why modules could not be opened, one sentence each.
+  const std::vector<std::string>& problems() const { return problems_; }
+
+ private:
+  struct Slot {
+    bool tried = false;
+    Module* module = nullptr;
+    Address bias = 0;
+  };
+  const Slot& resolve(std::size_t index);
+  ModuleCache& cache_;
+  std::string proc_root_;
+  int pid_;
+  const std::vector<proc::Mapping>& mappings_;
+  const memory::Reader& reader_;
+  std::vector<Slot> slots_;
+  std::vector<std::string> problems_;
+};
+
+}  // namespace hangtrace::elf

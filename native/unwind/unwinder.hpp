@@ -1,0 +1,92 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "elf/process_modules.hpp"
+#include "memory/reader.hpp"
+#include "unwind/registers.hpp"
+
+namespace hangtrace::unwind {
+
+// How a frame was reached from the one it called.
+enum class FoundBy {
+  leaf,      // the thread's own PC
+  cfi,       // unwind tables and known registers
+  prologue,  // frame pointer computed from the function's prologue, checked by the call before the return address
+  scan,      // searched on the stack, checked by the call before the return address and the way to the start
+};
+
+enum class End {
+  thread_start,  // the outermost frame was reached: the stack is complete
+  no_code,       // PC points to nothing executable
+  no_table,      // code without unwind table
+  bad_table,     // unwind table that cannot be used
+  unknown_register,
+  unreadable,    // stack memory could not be read
+  no_progress,   // the stack pointer does not move: corrupt or recursive table
+  too_deep,
+  unsupported,   // machine without evaluator
+};
+
+struct Frame {
+  Address pc;
+  Address sp;           // stack pointer on entry of the caller's next instruction (CFA); 0 unknown
+  elf::Module* module;  // null: code without file
+  Address bias;         // pc - bias is the va of the pc in module
+  Address va;           // for symbols: va of the PC (leaf, and frames interrupted by a signal) or of the byte before it
+  FoundBy found_by;
+  bool signal_frame;    // the kernel's signal trampoline
+};
+
+struct Stack {
+  std::vector<Frame> frames;  // innermost first
+  End end = End::no_code;
+  bool complete() const { return end == End::thread_start; }
+};
+
+// Why a stack is not complete, for people; empty for thread_start.
+std::string describe(End end);
+
+struct StackCopy {  // memory already copied, normally [sp, sp + 32 KiB)
+  Address base = 0;
+  std::span<const std::byte> bytes;
+};
+
+struct Options {
+  std::size_t max_frames = 512;
+  bool repair = true;  // prologue arithmetic and stack scan where a needed register is unknown
+};
+
+class TableCache;  // unwind/table_cache.hpp
+
+// Unwinding rows and frame tables of all modules; lives as long as the ModuleCache.
+class UnwindCache {
+ public:
+  UnwindCache();
+  ~UnwindCache();
+  UnwindCache(const UnwindCache&) = delete;
+  UnwindCache& operator=(const UnwindCache&) = delete;
+  TableCache& tables() { return *tables_; }
+
+ private:
+  std::unique_ptr<TableCache> tables_;
+};
+
+// Unwinds threads of one process. Everything referred to must outlive it.
+class Unwinder {
+ public:
+  Unwinder(elf::ProcessModules& modules, UnwindCache& cache, Options options = {});
+  // Memory outside `copy` is read through the reader of the modules.
+  Stack unwind(const Registers& start, StackCopy copy) const;
+
+ private:
+  elf::ProcessModules& modules_;
+  UnwindCache& cache_;
+  Options options_;
+};
+
+}  // namespace hangtrace::unwind
