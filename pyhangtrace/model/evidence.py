@@ -1,0 +1,446 @@
+"""What was seen. Plain, frozen, ordered data: analysis needs nothing else, so a saved bundle gives the same report.
+
+Everything that could not be read is `None` (or an empty tuple where a list was asked for) and has a line in
+`coverage`. All times are seconds unless the name says otherwise; all sizes are bytes; addresses are as the target
+sees them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pyhangtrace.model.kinds import FdKind, FoundBy, FrameKind, Role, SourceState, StackFrom
+
+SCHEMA = "hangtrace.evidence/1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceStatus:
+    """One source of evidence and what became of it; `fix` is a command or setting a person can apply."""
+
+    source: str
+    state: SourceState
+    reason: str = ""
+    fix: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """One stack frame. `file` and `line` for Python (and native with line tables), `module` for native code."""
+
+    kind: FrameKind
+    function: str
+    file: str | None = None
+    line: int | None = None
+    module: str | None = None
+    address: int | None = None
+    found_by: FoundBy = FoundBy.CFI
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockFacts:
+    """A futex-based object, decoded from the target's memory in the same instant as the thread's stack.
+
+    `kind`: mutex_normal, mutex_recursive, mutex_errorcheck, mutex_adaptive, mutex_robust, mutex_pi, mutex_timed,
+    rwlock_read, rwlock_write, join, condition, semaphore, python_lock, python_rlock, gil, barrier, future, openmp,
+    atomic, futex. `owner_tid` is what is recorded, also if that thread no longer exists (`problem` says so).
+    `shared_key` is (device, inode, byte offset) for a futex in a shared mapping: equal keys are one object.
+    """
+
+    kind: str
+    address: int
+    uaddr: int
+    op: int
+    value: int
+    timeout: bool = False
+    owner_tid: int | None = None
+    owner_from: str | None = None
+    owner_exact: bool = False
+    readers: int | None = None
+    shared_key: tuple[int, int, int] | None = None
+    python_lock_address: int | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedValue:
+    """A local of a well-known wait frame that identifies the object waited for (a lock file's path, a peer rank).
+
+    `function` is the Python frame's qualified name. Only names listed in the collectors' tables are ever read.
+    """
+
+    function: str
+    name: str
+    value: str | int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadSample:
+    """One thread in one look.
+
+    `syscall` is the number of the system call the thread is blocked in, `None` while it runs or if unreadable;
+    a restarted call is already decoded back. `moved` says that the thread ran while this look was taken (its
+    schedstat changed), so its stack may mix two moments. `run_ns` and `slices` are schedstat's run time and number
+    of time slices: equal in two looks means the thread did not run in between. `io_fds` are the descriptors a
+    read/write/poll/select/epoll waits on, `timeout_s` the requested duration of a timed call, `remaining_s` what is
+    left of it. `asleep_for_s` is the time since the thread last ran.
+    """
+
+    pid: int
+    tid: int
+    comm: str
+    name: str | None = None
+    state: str = "?"
+    wchan: str | None = None
+    syscall: int | None = None
+    args: tuple[int, ...] = ()
+    run_ns: int | None = None
+    slices: int | None = None
+    utime_ticks: int = 0
+    stime_ticks: int = 0
+    minor_faults: int = 0
+    major_faults: int = 0
+    moved: bool = False
+    running: bool = False
+    asleep_for_s: float | None = None
+    holds_gil: bool = False
+    frames: tuple[Frame, ...] = ()
+    unmerged_python: tuple[Frame, ...] = ()
+    stack_from: StackFrom = StackFrom.NONE
+    stack_complete: bool = False
+    stack_problem: str | None = None
+    lock: LockFacts | None = None
+    named_values: tuple[NamedValue, ...] = ()
+    io_fds: tuple[int, ...] = ()
+    timeout_s: float | None = None
+    remaining_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """A process that has something open; `mode` is "r", "w" or "rw" as opened."""
+
+    pid: int
+    fd: int | None = None
+    mode: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SocketFacts:
+    """A socket as the kernel's tables describe it.
+
+    `family`: unix, tcp, tcp6, udp, netlink, …; `state` in the kernel's words (LISTEN, ESTABLISHED, SYN_SENT, …).
+    `peer_inode` joins both ends on this host; `rx_queue`/`tx_queue` in bytes.
+    """
+
+    family: str
+    state: str = ""
+    local: str = ""
+    remote: str = ""
+    peer_inode: int | None = None
+    rx_queue: int | None = None
+    tx_queue: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FdFacts:
+    """One descriptor of one process that matters (a thread blocks on it, or a lock or wait leads to it).
+
+    `others` are all other holders of the same pipe or socket inode (also this process' other descriptors), `peers`
+    the holders of the other end of a socket. `watches` are the descriptors in an epoll set. `queued` is the number
+    of unread bytes in a pipe, where known.
+    """
+
+    pid: int
+    fd: int
+    kind: FdKind
+    target: str
+    inode: int | None = None
+    device: int | None = None
+    mode: str = ""
+    nonblocking: bool = False
+    others: tuple[Holder, ...] = ()
+    peers: tuple[Holder, ...] = ()
+    socket: SocketFacts | None = None
+    watches: tuple[int, ...] = ()
+    queued: int | None = None
+    capacity: int | None = None
+    fs_type: str | None = None
+    holders_complete: bool = True  # every process on the host could be searched for the other holders
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileLock:
+    """One line of the kernel's lock table. `waiters` are pids queued behind it; `path` if a holder's fd names it."""
+
+    kind: str  # flock, posix, ofd, lease
+    access: str  # read, write
+    pid: int  # -1 for OFD locks, which belong to an open file, not to a process
+    device: int
+    inode: int
+    waiters: tuple[int, ...] = ()
+    openers: tuple[int, ...] = ()  # processes that have this inode open
+    path: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockFile:
+    """A file whose mere existence is a lock, polled by path. Ages in seconds at the time of the look."""
+
+    path: str
+    exists: bool
+    pid: int | None = None  # whose view of the file system the path was resolved in
+    inode: int | None = None
+    age_s: float | None = None
+    openers: tuple[int, ...] = ()
+    older_than_job: bool | None = None  # older than every process of the job
+    fs_type: str | None = None
+    owner_pid: int | None = None  # pid written in the file, if it holds nothing but a number
+    owner_alive: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankClaim:
+    """One source's word on who a process is; claims are compared, never trusted alone."""
+
+    source: str  # "environ RANK", "program environ RANK", "title", "start order", …
+    rank: int | None = None
+    local_rank: int | None = None
+    world_size: int | None = None
+    coords: tuple[tuple[str, int], ...] = ()  # (("tp", 0), ("pp", 1))
+    framework: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessMemory:
+    """Memory of one process in bytes; from status (cheap) and, where read, smaps."""
+
+    rss: int | None = None
+    anon: int | None = None
+    file: int | None = None
+    shmem: int | None = None
+    swap: int | None = None
+    hugetlb: int | None = None
+    page_tables: int | None = None
+    pss: int | None = None
+    uss: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MappedFile:
+    """A file (or shared segment) mapped by members of the job; `resident` is what the page cache holds of it."""
+
+    path: str
+    device: int
+    inode: int
+    size: int | None
+    resident: int | None
+    mappers: tuple[int, ...]
+    kind: str = "file"  # file, shmem, hugetlb
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CgroupFacts:
+    """The memory cgroup of the job (the nearest with a limit) and its CPU quota, as far as visible from here."""
+
+    version: int
+    path: str
+    limit: int | None = None
+    usage: int | None = None
+    oom_kills: int | None = None
+    cache: int | None = None
+    anon: int | None = None
+    nr_throttled: int | None = None
+    throttled_s: float | None = None
+    frozen: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PressureFacts:
+    """Pressure stall information: share of time in percent over 10 s."""
+
+    memory_some: float | None = None
+    memory_full: float | None = None
+    io_some: float | None = None
+    io_full: float | None = None
+    cpu_some: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OomKill:
+    """One OOM kill known from the kernel log."""
+
+    pid: int
+    comm: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostFacts:
+    """The machine at the time of the evidence."""
+
+    name: str
+    kernel: str = ""
+    machine: str = ""  # x86_64, aarch64
+    cpus: int = 0
+    page_size: int = 4096
+    ticks_per_s: int = 100
+    uptime_s: float | None = None
+    memory_total: int | None = None
+    memory_available: int | None = None
+    memory_mapped: int | None = None
+    memory_shmem: int | None = None
+    memory_cached: int | None = None
+    swap_total: int | None = None
+    swap_free: int | None = None
+    shm_size: int | None = None
+    shm_free: int | None = None
+    pressure: PressureFacts | None = None
+    oom_kills: int | None = None  # since boot, vmstat oom_kill
+    oom_log: tuple[OomKill, ...] = ()
+    xids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuFacts:
+    """One GPU as the management library describes it."""
+
+    index: int
+    uuid: str
+    name: str
+    pids: tuple[int, ...] = ()
+    utilization: int | None = None
+    memory_used: int | None = None
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    xids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WakerCount:
+    """`tid` woke `woke` (None: which thread is not known) `count` times within the window."""
+
+    tid: int
+    woke: int | None
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeEvidence:
+    """What the probes counted for one process while they were attached."""
+
+    window_s: float
+    futex_waits: int = 0
+    futex_wait_s: float = 0.0
+    longest_wait_s: float = 0.0
+    wakers: tuple[WakerCount, ...] = ()
+    minor_faults: int = 0
+    major_faults: int = 0
+    lost: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PythonFacts:
+    """The interpreter inside a process."""
+
+    version: str
+    layout_from: str
+    free_threaded: bool = False
+    gil_address: int | None = None
+    gil_locked: bool | None = None
+    gil_holder_tid: int | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessFacts:
+    """One process: a member of the job, or an outsider that a wait leads to (`role` outsider).
+
+    `problem` says why nothing more could be read ("mmap_lock_held", "not_permitted", "gone", "zombie",
+    "kernel_thread", "32bit"); `problem_tid` the thread that causes it, where known. `exit_code` is the wait status
+    of a zombie as /proc shows it to those who may see it.
+    """
+
+    pid: int
+    ppid: int = 0
+    role: Role = Role.OTHER
+    comm: str = ""
+    title: str = ""
+    exe: str = ""
+    uid: int | None = None
+    state: str = "?"
+    started_s_ago: float | None = None
+    start_ticks: int = 0
+    pgid: int | None = None
+    sid: int | None = None
+    tracer_pid: int | None = None
+    exit_code: int | None = None
+    python: PythonFacts | None = None
+    modules: tuple[str, ...] = ()  # frameworks seen loaded: torch, vllm, sglang, ray, mpi, nccl, gloo …
+    claims: tuple[RankClaim, ...] = ()
+    identity: tuple[tuple[str, str], ...] = ()  # the few environment values that identify a rank or a job
+    memory: ProcessMemory = field(default_factory=ProcessMemory)
+    cgroup: str | None = None
+    container: bool = False  # another PID namespace than ours
+    gone: bool = False  # disappeared between the first and the last look
+    cpu_s_in_window: float | None = None
+    read_bytes_in_window: int | None = None
+    problem: str | None = None
+    problem_tid: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """One picture of all threads. `at_s` counts from the first look."""
+
+    at_s: float
+    threads: tuple[ThreadSample, ...]
+    fds: tuple[FdFacts, ...] = ()
+    file_locks: tuple[FileLock, ...] = ()
+    lock_files: tuple[LockFile, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFacts:
+    """How the group was found and what it is."""
+
+    root_pid: int
+    members: tuple[int, ...]
+    found_by: str  # a sentence: "torchrun agent 4200 and its descendants"
+    framework: str | None = None
+    world_size: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What collecting did to the machine. `stopped_us` has pairs (pid, microseconds stopped)."""
+
+    wall_s: float = 0.0
+    cpu_s: float = 0.0
+    stopped_us: tuple[tuple[int, int], ...] = ()
+    probe_attached_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """Everything one run saw on one host."""
+
+    schema: str = SCHEMA
+    tool_version: str
+    taken_at: str  # RFC 3339
+    attached_to: tuple[int, ...]
+    host: HostFacts
+    job: JobFacts
+    processes: tuple[ProcessFacts, ...]
+    looks: tuple[Look, ...]  # at least one, in order of time
+    probes: tuple[tuple[int, ProbeEvidence], ...] = ()
+    mapped_files: tuple[MappedFile, ...] = ()
+    cgroup: CgroupFacts | None = None
+    gpus: tuple[GpuFacts, ...] = ()
+    coverage: tuple[SourceStatus, ...] = ()
+    cost: Cost = field(default_factory=Cost)
+
+    @property
+    def window_s(self) -> float:
+        """Seconds between the first and the last look."""
+        return self.looks[-1].at_s - self.looks[0].at_s

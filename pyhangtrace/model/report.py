@@ -1,0 +1,358 @@
+"""What it means: the object that `--json` prints. Field names and meanings are a contract; fields may be added.
+
+Unknown facts are `None` and have a reason in `coverage`. Times in seconds, sizes in bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from pyhangtrace.model.kinds import (
+    Confidence,
+    Edge,
+    FoundBy,
+    FrameKind,
+    Kind,
+    MemoryMode,
+    MemoryVerdict,
+    Part,
+    Role,
+    SourceState,
+    StackFrom,
+    State,
+    WaitKind,
+)
+
+SCHEMA = "hangtrace.report/1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Culprit:
+    """A named process. `pid` is None for a rank that never started (`part` absent)."""
+
+    rank: int | None = None
+    pid: int | None = None
+    tid: int | None = None
+    thread: str | None = None
+    wait: str | None = None
+    part: Part = Part.CULPRIT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Victim:
+    """Somebody who waits and has no part in the cause."""
+
+    rank: int | None = None
+    pid: int
+    tid: int
+    wait: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportFrame:
+    """One stack frame, innermost first in a stack."""
+
+    kind: FrameKind
+    function: str
+    file: str | None = None
+    line: int | None = None
+    module: str | None = None
+    address: int | None = None
+    found_by: FoundBy = FoundBy.CFI
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One side of a divergence: these ranks go on with this frame."""
+
+    ranks: tuple[int, ...]
+    frame: ReportFrame | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Divergence:
+    """Lowest common frame of ranks that part ways, and what follows on each side."""
+
+    common: ReportFrame | None
+    sides: tuple[Side, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cleared:
+    """A suspect that is not the cause, with the numbers that say so."""
+
+    suspect: str
+    because: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deadline:
+    """Something that will soon destroy the evidence."""
+
+    what: str
+    in_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """The answer."""
+
+    state: State
+    symptom: Kind | None = None
+    cause: Kind | None = None
+    confidence: Confidence = Confidence.POSSIBLE
+    summary: str = ""
+    culprits: tuple[Culprit, ...] = ()
+    victims: tuple[Victim, ...] = ()
+    chain: tuple[str, ...] = ()
+    cycle: tuple[str, ...] = ()
+    diverged_at: Divergence | None = None
+    cleared: tuple[Cleared, ...] = ()
+    next_steps: tuple[str, ...] = ()
+    deadline: Deadline | None = None
+
+
+class Phase(msgspec.Struct, frozen=True, kw_only=True, rename={"source": "from"}):
+    """What the workload is doing. (A struct, since the contract's name `from` cannot be a field's name.)"""
+
+    name: str
+    detail: str | None = None
+    rate_bytes_per_s: float | None = None
+    eta_s: float | None = None
+    source: str = "stack"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """What the group is."""
+
+    framework: str | None = None
+    world_size: int | None = None
+    ranks_seen: tuple[int, ...] = ()
+    ranks_missing: tuple[int, ...] = ()
+    phase: Phase | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportMemory:
+    """Memory of one process in bytes."""
+
+    rss: int | None = None
+    pss: int | None = None
+    uss: int | None = None
+    anon: int | None = None
+    file: int | None = None
+    shmem: int | None = None
+    swap: int | None = None
+    hugetlb: int | None = None
+    page_tables: int | None = None
+    major_faults_per_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waker:
+    """`tid` woke `woke` `count` times while the probes were attached."""
+
+    tid: int
+    woke: int | None
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """What the probes counted; None in the report without eBPF."""
+
+    window_s: float
+    futex_waits: int
+    futex_wait_s: float
+    longest_wait_s: float
+    wakers: tuple[Waker, ...]
+    minor_faults: int
+    major_faults: int
+    lost: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportThread:
+    """One thread as of the last look."""
+
+    tid: int
+    name: str | None
+    comm: str
+    state: str
+    wait: str | None = None
+    asleep_for_s: float | None = None
+    moved: bool = False
+    cpu_s_in_window: float | None = None
+    switches_in_window: int | None = None
+    holds_gil: bool = False
+    service: str | None = None
+    stack_from: StackFrom = StackFrom.NONE
+    stack: tuple[ReportFrame, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportProcess:
+    """One process."""
+
+    pid: int
+    ppid: int
+    host: str
+    rank: int | None
+    local_rank: int | None
+    coords: dict[str, int | None]
+    rank_from: tuple[str, ...]
+    role: Role
+    title: str
+    state: str
+    exit_code: int | None
+    asleep_for_s: float | None
+    memory: ReportMemory
+    probe: Probe | None
+    threads: tuple[ReportThread, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitObject:
+    """What is waited for; only what is known is set. `collective` is a collective's id."""
+
+    address: str | None = None  # hexadecimal
+    path: str | None = None
+    name: str | None = None
+    fd: int | None = None
+    inode: int | None = None
+    collective: str | None = None
+    peer_rank: int | None = None
+    remaining_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportHolder:
+    """Who is recorded as holding the object. `alive` False: recorded, but that thread or process is gone."""
+
+    pid: int
+    tid: int | None = None
+    alive: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """One thread's wait, with what proves it."""
+
+    id: str
+    pid: int
+    tid: int
+    kind: WaitKind
+    object: WaitObject = field(default_factory=WaitObject)
+    holder: ReportHolder | None = None
+    candidates: tuple[ReportHolder, ...] = ()
+    edge: Edge = Edge.ALL
+    ends_by_itself: bool = False
+    since_s: float | None = None
+    evidence: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mismatched:
+    """A rank whose call differs from the others'."""
+
+    rank: int
+    op: str | None = None
+    count: int | None = None
+    dtype: str | None = None
+    frame: ReportFrame | None = None
+
+
+class Collective(msgspec.Struct, frozen=True, kw_only=True, rename={"sources": "from"}):
+    """One collective operation, matched over the ranks. All ranks are global ranks."""
+
+    id: str
+    group: str
+    backend: str
+    op: str
+    seq: int | None = None
+    count: int | None = None
+    dtype: str | None = None
+    root: int | None = None
+    expected: tuple[int, ...] = ()
+    entered: tuple[int, ...] = ()
+    missing: tuple[int, ...] = ()
+    mismatched: tuple[Mismatched, ...] = ()
+    sources: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryReport:
+    """Whether memory has anything to do with it, in numbers."""
+
+    verdict: MemoryVerdict
+    rss_sum: int | None = None
+    group_low: int | None = None
+    group_high: int | None = None
+    mode: MemoryMode = MemoryMode.BRACKET
+    illusion_factor: float | None = None
+    host_total: int | None = None
+    host_available: int | None = None
+    host_mapped: int | None = None
+    cgroup_limit: int | None = None
+    cgroup_current: int | None = None
+    oom_kills: int | None = None
+    summary: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """One GPU."""
+
+    index: int
+    uuid: str
+    name: str
+    pids: tuple[int, ...] = ()
+    utilization: int | None = None
+    memory_used: int | None = None
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    xids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coverage:
+    """What one source gave, and how to get it if it gave nothing."""
+
+    source: str
+    state: SourceState
+    reason: str = ""
+    fix: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportCost:
+    """What we did to the machine. Left out of byte-for-byte comparison."""
+
+    wall_s: float
+    cpu_s: float
+    stopped_us: dict[str, int]
+    probe_attached_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """The whole report."""
+
+    schema: str = SCHEMA
+    tool_version: str
+    host: str
+    taken_at: str
+    attached_to: tuple[int, ...]
+    window_s: float
+    verdict: Verdict
+    workload: Workload
+    processes: tuple[ReportProcess, ...]
+    waits: tuple[Wait, ...]
+    collectives: tuple[Collective, ...]
+    memory: MemoryReport
+    gpus: tuple[Gpu, ...]
+    coverage: tuple[Coverage, ...]
+    cost: ReportCost
