@@ -1,0 +1,163 @@
+"""Typed stub of the extension. Every value is plain (dict, list, tuple, int, str, bytes, None) or a numpy array, so
+it can be pickled and cross a pipe. Blocking work runs without the GIL.
+
+Sizes are bytes, times nanoseconds unless the name says otherwise, addresses are as the target sees them, thread
+ids as the reader of `proc_root` sees them.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+# (kind "python" | "native" | "kernel", function, file, line, module, address,
+#  found_by "leaf" | "cfi" | "prologue" | "scan" | "python" | "call_site").
+# `function` is "" for a native frame nobody can name; `file` and `line` only for Python, `module` and `address`
+# only for native frames; `found_by` is "cfi" for kernel frames.
+FrameTuple = tuple[str, str, str | None, int | None, str | None, int | None, str]
+
+class LockCapture(TypedDict):
+    # mutex_normal, mutex_recursive, mutex_errorcheck, mutex_adaptive, mutex_robust, mutex_pi, mutex_timed,
+    # rwlock_read, rwlock_write, join, condition, semaphore, python_lock, python_rlock, gil, barrier, future, once,
+    # openmp, atomic, futex
+    kind: str
+    address: (
+        int  # of the object (mutex, rwlock, condition, thread, semaphore, …); uaddr where it is not known
+    )
+    uaddr: int
+    op: int  # futex operation without FUTEX_PRIVATE_FLAG and FUTEX_CLOCK_REALTIME
+    value: int  # the futex word as read now
+    expected: int  # the value the thread went to sleep on
+    timeout: bool  # a timed wait: ends by itself
+    # What memory records, also if no such thread exists any more (then `problem` says so). Already translated from
+    # the ids of the target's pid namespace if the thread exists.
+    owner_tid: int | None
+    owner_from: str | None  # "pthread_mutex_t.__owner", "futex word", "__cur_writer", "pd->tid", …
+    owner_exact: bool
+    readers: int | None  # rwlock: holders for reading
+    mutex: int | None  # condition: the mutex given to pthread_cond_wait, where found on the waiter's stack
+    shared_key: (
+        tuple[int, int, int] | None
+    )  # (device as st_dev, inode, byte offset) of a futex in a shared mapping
+    python_lock_address: int | None
+    owner_function: str | None  # python_lock: function whose `with` block holds it
+    problem: str | None
+
+class ThreadCapture(TypedDict):
+    tid: int
+    comm: str
+    state: str  # one letter of /proc/PID/stat; "?" if unreadable
+    wchan: str | None
+    syscall: int | None  # None: running or unreadable; -1: blocked, but not in a system call (a page fault)
+    args: tuple[int, ...]  # six, or none
+    sp: int | None
+    pc: int | None
+    run_ns: int | None
+    slices: int | None
+    start_ticks: int
+    cpu: int  # the last one it ran on
+    utime: int  # ticks
+    stime: int  # ticks
+    minflt: int
+    majflt: int
+    moved: bool  # it ran while this picture was taken
+    running: bool
+    frames: list[FrameTuple]  # innermost first
+    unmerged_python: list[FrameTuple]  # [] when merged into frames
+    stack_from: str  # "pc_sp" | "repaired" | "none"
+    complete: bool
+    stack_problem: str | None
+    python_name: str | None
+    ident: int | None
+    holds_gil: bool
+    lock: LockCapture | None
+    kernel_stack: list[str]  # innermost first; only threads in state D
+    # (function, name, value) of the locals asked for with `named_locals`
+    named_values: list[tuple[str, str, str | int | None]]
+
+class GilCapture(TypedDict):
+    address: int
+    locked: bool
+    holder_tid: int | None
+
+class PythonCapture(TypedDict):
+    version: str
+    layout_from: str
+    free_threaded: bool
+    gil: GilCapture | None  # of the first interpreter
+    problem: str | None
+    thread_count: int
+
+class ProcessCapture(TypedDict):
+    pid: int
+    # None, or why there is nothing or not everything: "gone", "not_permitted", "mmap_lock_held", "kernel_thread",
+    # "zombie", "32bit", "unreadable". Threads are listed with what could be read without touching memory.
+    error: str | None
+    error_tid: int | None  # mmap_lock_held: the thread that sleeps with it or waits for it
+    exec_changed: bool  # it called execve while this picture was taken: frames are left out
+    threads: list[ThreadCapture]
+    python: PythonCapture | None
+    notes: list[str]
+
+class Engine:
+    """Keeps modules, symbols and Python code objects between looks. Not for use by two threads at once."""
+
+    def __init__(self, proc_root: str = "/proc") -> None: ...
+    def capture(
+        self,
+        pids: Sequence[int],
+        *,
+        python: bool = True,
+        stacks: bool = True,
+        named_locals: Mapping[str, Sequence[str]] | None = None,
+        on_process: Callable[[int], None] | None = None,
+    ) -> list[ProcessCapture]:
+        """One picture of all processes, in the order given. Never raises for what a process does.
+
+        `named_locals` maps a Python function's qualified name to names of its locals to read; "self.path" reads an
+        attribute in the instance dictionary of a local. `on_process` is called before a process is looked at, so
+        that a watcher knows which one the reader got stuck on.
+        """
+
+    def python_environ(self, pid: int, names: Sequence[str]) -> dict[str, str]:
+        """The program's own os.environ, only the asked names; {} if it is no Python program or unreadable."""
+
+    def python_argv(self, pid: int) -> list[str]:
+        """The program's own sys.argv; [] if it is no Python program or unreadable."""
+
+def thread_counters(pids: Sequence[int], proc_root: str = "/proc") -> list[tuple[int, int, int, int]]:
+    """(pid, tid, run_ns, slices) of every thread, from schedstat alone: cheap, touches no memory."""
+
+def read_memory(pid: int, address: int, size: int) -> bytes | None:
+    """Raw memory of a process, at most 64 MiB; None if any byte of it is unreadable."""
+
+def maps(pid: int, proc_root: str = "/proc") -> list[tuple[int, int, str, int, int, int, int, str, bool]]:
+    """(start, end, "rwxp", offset, device major, device minor, inode, path, deleted). Raises OSError."""
+
+def smaps(pid: int, proc_root: str = "/proc") -> tuple[NDArray[np.void], list[str]]:
+    """Records of SMAPS_FIELDS as a structured array of uint64, and the paths that the field `path` indexes.
+
+    Walks the target's page tables and keeps its mmap lock meanwhile: ask once, never poll. Raises OSError.
+    """
+
+def smaps_rollup(pid: int, proc_root: str = "/proc") -> dict[str, int]:
+    """Sums over all mappings, in bytes, keys as in SMAPS_FIELDS (those the kernel prints). Raises OSError."""
+
+def status(pid: int, proc_root: str = "/proc") -> dict[str, int | str | list[int]]:
+    """Selected fields of /proc/PID/status, sizes in bytes; what the kernel does not print is absent. Raises OSError.
+
+    name, state, tgid, ppid, tracer_pid, uid, threads, ns_pids, vm_peak, vm_size, vm_hwm, vm_rss, rss_anon, rss_file,
+    rss_shmem, vm_swap, vm_pte, vm_lck, vm_pin, hugetlb, voluntary_switches, involuntary_switches, kernel_thread.
+    """
+
+# Names of the fields of a smaps record; `path` indexes the list of paths, `flags` is a sum of the FLAG_ constants.
+SMAPS_FIELDS: tuple[str, ...]
+FLAG_READ: int
+FLAG_WRITE: int
+FLAG_EXEC: int
+FLAG_SHARED: int
+FLAG_DELETED: int
+FLAG_PFNMAP: int  # driver pages that RSS does not count
+FLAG_IO: int
+FLAG_HUGETLB: int
