@@ -1,0 +1,65 @@
+"""What every test gets: a skip with its reason where the machine lacks something, and a check for leftovers."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skips, with the reason, what the machine cannot run; a marker says what a test needs."""
+    reasons = {
+        "root": None if os.geteuid() == 0 else "needs root",
+        "torch": None if importlib.util.find_spec("torch") else "needs PyTorch (make setup-test)",
+        "browser": None if browser() else "needs a headless Chromium",
+    }
+    for item in items:
+        for marker, reason in reasons.items():
+            if reason and item.get_closest_marker(marker):
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def browser() -> str | None:
+    return next((path for name in BROWSERS if (path := shutil.which(name))), None)
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """Path of a Chromium; mark the test `browser`."""
+    path = browser()
+    assert path, "a test that uses this fixture must be marked `browser`"
+    return path
+
+
+@pytest.fixture(autouse=True)
+def no_child_left() -> Iterator[None]:
+    """Fails a test that leaves a child process behind, which would slow down and colour the next ones."""
+    before = children()
+    yield
+    left = {pid for pid in children() - before if "multiprocessing.resource_tracker" not in command(pid)}
+    assert not left, "left running: " + ", ".join(f"{pid} ({command(pid)})" for pid in sorted(left))
+
+
+def children() -> set[int]:
+    """Direct children of this process, zombies included, over all of its threads."""
+    found: set[int] = set()
+    for task in Path("/proc/self/task").iterdir():
+        try:
+            found.update(int(pid) for pid in (task / "children").read_text().split())
+        except OSError:  # the thread ended, or the kernel lacks CONFIG_PROC_CHILDREN
+            continue
+    return found
+
+
+def command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+    except OSError:
+        return "gone"
