@@ -1,4 +1,6 @@
-"""Evidence and report as JSON, and evidence as a `.hang` bundle. The only place that knows how data becomes bytes."""
+"""Evidence and report as JSON, and evidence as a `.hang` bundle. The only place that knows how data becomes
+bytes.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""What was seen. Plain, frozen, ordered data: analysis needs nothing else, so a saved bundle gives the same report.
+"""What was seen. Plain, frozen, ordered data: analysis needs nothing else, so a saved bundle gives the same
+report.
 
 Everything that could not be read is `None` (or an empty tuple where a list was asked for) and has a line in
-`coverage`. All times are seconds unless the name says otherwise; all sizes are bytes; addresses are as the target
-sees them.
+`coverage`. All times are seconds unless the name says otherwise; all sizes are bytes; addresses are as the
+target sees them.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ class SourceStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:
-    """One stack frame. `file` and `line` for Python (and native with line tables), `module` for native code."""
+    """One stack frame. `file` and `line` for Python (and native with line tables), `module` for native
+    code.
+    """
 
     kind: FrameKind
     function: str
@@ -41,10 +44,11 @@ class Frame:
 class LockFacts:
     """A futex-based object, decoded from the target's memory in the same instant as the thread's stack.
 
-    `kind`: mutex_normal, mutex_recursive, mutex_errorcheck, mutex_adaptive, mutex_robust, mutex_pi, mutex_timed,
-    rwlock_read, rwlock_write, join, condition, semaphore, python_lock, python_rlock, gil, barrier, future, openmp,
-    atomic, futex. `owner_tid` is what is recorded, also if that thread no longer exists (`problem` says so).
-    `shared_key` is (device, inode, byte offset) for a futex in a shared mapping: equal keys are one object.
+    `kind`: mutex_normal, mutex_recursive, mutex_errorcheck, mutex_adaptive, mutex_robust, mutex_pi,
+    mutex_timed, rwlock_read, rwlock_write, join, condition, semaphore, python_lock, python_rlock, gil,
+    barrier, future, openmp, atomic, futex. `owner_tid` is what is recorded, also if that thread no longer
+    exists (`problem` says so). `shared_key` is (device, inode, byte offset) for a futex in a shared
+    mapping: equal keys are one object.
     """
 
     kind: str
@@ -64,9 +68,11 @@ class LockFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedValue:
-    """A local of a well-known wait frame that identifies the object waited for (a lock file's path, a peer rank).
+    """A local of a well-known wait frame that identifies the object waited for (a lock file's path, a peer
+    rank).
 
-    `function` is the Python frame's qualified name. Only names listed in the collectors' tables are ever read.
+    `function` is the Python frame's qualified name. Only names listed in the collectors' tables are ever
+    read.
     """
 
     function: str
@@ -78,12 +84,13 @@ class NamedValue:
 class ThreadSample:
     """One thread in one look.
 
-    `syscall` is the number of the system call the thread is blocked in, `None` while it runs or if unreadable;
-    a restarted call is already decoded back. `moved` says that the thread ran while this look was taken (its
-    schedstat changed), so its stack may mix two moments. `run_ns` and `slices` are schedstat's run time and number
-    of time slices: equal in two looks means the thread did not run in between. `io_fds` are the descriptors a
-    read/write/poll/select/epoll waits on, `timeout_s` the requested duration of a timed call, `remaining_s` what is
-    left of it. `asleep_for_s` is the time since the thread last ran.
+    `syscall` is the number of the system call the thread is blocked in, `None` while it runs or if
+    unreadable; a restarted call is already decoded back. `moved` says that the thread ran while this look
+    was taken (its schedstat changed), so its stack may mix two moments. `run_ns` and `slices` are
+    schedstat's run time and number of time slices: equal in two looks means the thread did not run in
+    between. `io_fds` are the descriptors a read/write/poll/select/epoll waits on, `timeout_s` the requested
+    duration of a timed call, `remaining_s` what is left of it. `asleep_for_s` is the time since the thread
+    last ran.
     """
 
     pid: int
@@ -129,8 +136,8 @@ class Holder:
 class SocketFacts:
     """A socket as the kernel's tables describe it.
 
-    `family`: unix, tcp, tcp6, udp, netlink, …; `state` in the kernel's words (LISTEN, ESTABLISHED, SYN_SENT, …).
-    `peer_inode` joins both ends on this host; `rx_queue`/`tx_queue` in bytes.
+    `family`: unix, tcp, tcp6, udp, netlink, …; `state` in the kernel's words (LISTEN, ESTABLISHED,
+    SYN_SENT, …). `peer_inode` joins both ends on this host; `rx_queue`/`tx_queue` in bytes.
     """
 
     family: str
@@ -146,9 +153,9 @@ class SocketFacts:
 class FdFacts:
     """One descriptor of one process that matters (a thread blocks on it, or a lock or wait leads to it).
 
-    `others` are all other holders of the same pipe or socket inode (also this process' other descriptors), `peers`
-    the holders of the other end of a socket. `watches` are the descriptors in an epoll set. `queued` is the number
-    of unread bytes in a pipe, where known.
+    `others` are all other holders of the same pipe or socket inode (also this process' other descriptors),
+    `peers` the holders of the other end of a socket. `watches` are the descriptors in an epoll set.
+    `queued` is the number of unread bytes in a pipe, where known.
     """
 
     pid: int
@@ -171,7 +178,9 @@ class FdFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileLock:
-    """One line of the kernel's lock table. `waiters` are pids queued behind it; `path` if a holder's fd names it."""
+    """One line of the kernel's lock table. `waiters` are pids queued behind it; `path` if a holder's fd
+    names it.
+    """
 
     kind: str  # flock, posix, ofd, lease
     access: str  # read, write
@@ -228,7 +237,9 @@ class ProcessMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MappedFile:
-    """A file (or shared segment) mapped by members of the job; `resident` is what the page cache holds of it."""
+    """A file (or shared segment) mapped by members of the job; `resident` is what the page cache holds of
+    it.
+    """
 
     path: str
     device: int
@@ -241,7 +252,9 @@ class MappedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CgroupFacts:
-    """The memory cgroup of the job (the nearest with a limit) and its CPU quota, as far as visible from here."""
+    """The memory cgroup of the job (the nearest with a limit) and its CPU quota, as far as visible from
+    here.
+    """
 
     version: int
     path: str
@@ -357,8 +370,8 @@ class ProcessFacts:
     """One process: a member of the job, or an outsider that a wait leads to (`role` outsider).
 
     `problem` says why nothing more could be read ("mmap_lock_held", "not_permitted", "gone", "zombie",
-    "kernel_thread", "32bit"); `problem_tid` the thread that causes it, where known. `exit_code` is the wait status
-    of a zombie as /proc shows it to those who may see it.
+    "kernel_thread", "32bit"); `problem_tid` the thread that causes it, where known. `exit_code` is the wait
+    status of a zombie as /proc shows it to those who may see it.
     """
 
     pid: int

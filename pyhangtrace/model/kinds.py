@@ -1,4 +1,6 @@
-"""The closed vocabularies of evidence and report. Values are what JSON shows; members may be added, never renamed."""
+"""The closed vocabularies of evidence and report. Values are what JSON shows; members may be added, never
+renamed.
+"""
 
 from __future__ import annotations
 
@@ -178,7 +180,9 @@ class FrameKind(str, Enum):
 
 
 class FoundBy(str, Enum):
-    """How a frame was found. `leaf` is the program counter itself; `call_site` a frame named through its caller."""
+    """How a frame was found. `leaf` is the program counter itself; `call_site` a frame named through its
+    caller.
+    """
 
     LEAF = "leaf"
     CFI = "cfi"

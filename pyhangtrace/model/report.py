@@ -1,4 +1,5 @@
-"""What it means: the object that `--json` prints. Field names and meanings are a contract; fields may be added.
+"""What it means: the object that `--json` prints. Field names and meanings are a contract; fields may be
+added.
 
 Unknown facts are `None` and have a reason in `coverage`. Times in seconds, sizes in bytes.
 """
