@@ -22,9 +22,7 @@ class LockCapture(TypedDict):
     # rwlock_read, rwlock_write, join, condition, semaphore, python_lock, python_rlock, gil, barrier, future, once,
     # openmp, atomic, futex
     kind: str
-    address: (
-        int  # of the object (mutex, rwlock, condition, thread, semaphore, …); uaddr where it is not known
-    )
+    address: int  # of the object (mutex, thread, semaphore, …); uaddr where it is not known
     uaddr: int
     op: int  # futex operation without FUTEX_PRIVATE_FLAG and FUTEX_CLOCK_REALTIME
     value: int  # the futex word as read now
@@ -37,9 +35,8 @@ class LockCapture(TypedDict):
     owner_exact: bool
     readers: int | None  # rwlock: holders for reading
     mutex: int | None  # condition: the mutex given to pthread_cond_wait, where found on the waiter's stack
-    shared_key: (
-        tuple[int, int, int] | None
-    )  # (device as st_dev, inode, byte offset) of a futex in a shared mapping
+    # (device as st_dev, inode, byte offset) of a futex in a shared mapping
+    shared_key: tuple[int, int, int] | None
     python_lock_address: int | None
     owner_function: str | None  # python_lock: function whose `with` block holds it
     problem: str | None
