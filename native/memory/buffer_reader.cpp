@@ -24,7 +24,8 @@ void BufferReader::add(Address from, std::span<const std::byte> bytes) {
       start = it->first;
     }
     if (other_end > end()) {
-      merged.insert(merged.end(), it->second.end() - static_cast<std::ptrdiff_t>(other_end - end()), it->second.end());
+      merged.insert(merged.end(), it->second.end() - static_cast<std::ptrdiff_t>(other_end - end()),
+                    it->second.end());
     }
     it = regions_.erase(it);
   }
@@ -41,7 +42,8 @@ std::vector<bool> BufferReader::read_batch(std::span<const Piece> pieces) const 
       const Address offset = piece.from - it->first;
       const std::vector<std::byte>& bytes = it->second;
       if (it->first <= piece.from && offset <= bytes.size() && bytes.size() - offset >= piece.into.size()) {
-        std::copy_n(bytes.begin() + static_cast<std::ptrdiff_t>(offset), piece.into.size(), piece.into.begin());
+        std::copy_n(bytes.begin() + static_cast<std::ptrdiff_t>(offset), piece.into.size(),
+                    piece.into.begin());
         done[i] = true;
         continue;
       }

@@ -6,8 +6,8 @@
 
 namespace hangtrace::memory {
 
-/// Memory made of given bytes, for tests and saved evidence. Regions that touch or overlap are merged, so a read
-/// may span regions that were added one by one; a byte added later wins.
+/// Memory made of given bytes, for tests and saved evidence. Regions that touch or overlap are merged, so a
+/// read may span regions that were added one by one; a byte added later wins.
 class BufferReader final : public Reader {
  public:
   void add(Address from, std::span<const std::byte> bytes);

@@ -6,8 +6,8 @@
 
 namespace hangtrace::memory {
 
-/// Reads a live process through <proc_root>/PID/mem. Slower than ProcessReader, but a caller that waits for the
-/// target's mmap lock here can be killed.
+/// Reads a live process through <proc_root>/PID/mem. Slower than ProcessReader, but a caller that waits for
+/// the target's mmap lock here can be killed.
 class FileReader final : public Reader {
  public:
   FileReader(const std::string& proc_root, int pid);

@@ -42,8 +42,8 @@ bool parse_mapping(std::string_view line, Mapping& mapping) {
       return false;
     }
   }
-  if (!scan.skip(' ') || !scan.hex(mapping.offset) || !scan.skip(' ') || !scan.hex(major) || !scan.skip(':') ||
-      !scan.hex(minor) || !scan.skip(' ') || !scan.decimal(mapping.inode)) {
+  if (!scan.skip(' ') || !scan.hex(mapping.offset) || !scan.skip(' ') || !scan.hex(major) ||
+      !scan.skip(':') || !scan.hex(minor) || !scan.skip(' ') || !scan.decimal(mapping.inode)) {
     return false;
   }
   scan.skip_spaces();
@@ -80,7 +80,8 @@ std::vector<Mapping> parse_maps(std::string_view text) {
 }
 
 std::optional<std::vector<Mapping>> read_maps(const std::string& proc_root, int pid) {
-  const std::optional<std::string> text = read_file(process_path(proc_root, pid, "maps"), std::size_t{64} << 10);
+  const std::optional<std::string> text =
+      read_file(process_path(proc_root, pid, "maps"), std::size_t{64} << 10);
   if (!text) {
     return std::nullopt;
   }

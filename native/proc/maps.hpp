@@ -27,8 +27,8 @@ struct Mapping {
   std::string path;      // empty if anonymous, "[stack]" and the like for special ones; newlines unescaped
 };
 
-/// Mappings of a process, sorted by address; nullopt with errno set if they cannot be read. Empty for a kernel
-/// thread and for a zombie. Waits while the target's mmap lock is held (kernels before 6.17).
+/// Mappings of a process, sorted by address; nullopt with errno set if they cannot be read. Empty for a
+/// kernel thread and for a zombie. Waits while the target's mmap lock is held (kernels before 6.17).
 std::optional<std::vector<Mapping>> read_maps(const std::string& proc_root, int pid);
 
 /// Parses the text of a maps file; lines that do not parse are left out.

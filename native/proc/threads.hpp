@@ -1,0 +1,91 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "memory/reader.hpp"
+#include "proc/files.hpp"
+
+// What procfs says about single threads. Nothing here takes the target's mmap lock.
+namespace hangtrace::proc {
+
+using memory::Address;
+
+/// /proc/PID/stat or /proc/PID/task/TID/stat, fields by their numbers in proc_pid_stat(5).
+struct Stat {
+  int id = 0;                      // 1
+  std::string comm;                // 2, may hold spaces, parentheses and newlines
+  char state = '?';                // 3
+  int parent = 0;                  // 4
+  std::uint64_t flags = 0;         // 9, PF_* of the kernel
+  std::uint64_t minor_faults = 0;  // 10
+  std::uint64_t major_faults = 0;  // 12
+  std::uint64_t user_ticks = 0;    // 14
+  std::uint64_t system_ticks = 0;  // 15
+  std::uint64_t start_ticks = 0;   // 22, since boot
+  int cpu = -1;                    // 39, last one it ran on
+
+  bool kernel_thread() const { return (flags & 0x00200000) != 0; }  // PF_KTHREAD
+};
+
+std::optional<Stat> parse_stat(std::string_view text);
+std::optional<Stat> read_process_stat(const std::string& proc_root, int pid);
+
+struct SchedStat {
+  std::uint64_t run_ns = 0;
+  std::uint64_t wait_ns = 0;
+  std::uint64_t slices = 0;
+  friend bool operator==(const SchedStat&, const SchedStat&) = default;
+};
+
+std::optional<SchedStat> parse_schedstat(std::string_view text);
+
+enum class Activity {
+  running,     // on a CPU, or runnable
+  in_syscall,  // number, arguments, sp and pc are valid
+  outside,     // blocked outside of a system call (page fault, signal stop): sp and pc are valid
+  unknown,     // could not be read
+};
+
+struct SyscallState {
+  Activity activity = Activity::unknown;
+  std::int64_t number = -1;
+  std::array<std::uint64_t, 6> arguments{};
+  Address stack_pointer = 0;
+  Address program_counter = 0;
+};
+
+SyscallState parse_syscall(std::string_view text);
+
+/// Function names of a kernel stack, innermost first, from the text of a `stack` file.
+std::vector<std::string> parse_kernel_stack(std::string_view text);
+
+/// The task directory of one process. Its descriptor is kept, so all reads are of the same process, even if
+/// the pid is used again meanwhile. A thread that vanished gives nullopt.
+class TaskDirectory {
+ public:
+  /// errno is set if it cannot be opened.
+  static std::optional<TaskDirectory> open(const std::string& proc_root, int pid);
+
+  std::vector<int> list() const;  // sorted
+
+  std::optional<Stat> stat(int tid) const;
+  std::optional<SchedStat> schedstat(int tid) const;
+  SyscallState syscall(int tid) const;
+  std::optional<std::string> wait_channel(int tid) const;  // "" or "0" of the kernel: ""
+  std::vector<std::string> kernel_stack(int tid) const;    // empty without CAP_SYS_ADMIN
+  /// Id of the thread in its own pid namespace, which is what the program itself writes into its locks.
+  std::optional<int> id_inside(int tid) const;
+
+ private:
+  explicit TaskDirectory(Descriptor directory) : directory_(std::move(directory)) {}
+  std::optional<std::string> read(int tid, const char* name, std::size_t expected_size) const;
+
+  Descriptor directory_;
+};
+
+}  // namespace hangtrace::proc

@@ -1,0 +1,180 @@
+#include <doctest/doctest.h>
+#include <sys/mman.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "fake_proc.hpp"
+#include "proc/maps.hpp"
+#include "proc/smaps.hpp"
+
+using namespace hangtrace::proc;
+using hangtrace::tests::FakeProc;
+
+TEST_CASE("maps: one line of each sort") {
+  const auto mappings = parse_maps(
+      "55d0c000-55d0e000 r-xp 00001000 fe:01 260131                     /usr/bin/my prog\n"
+      "7f0000000000-7f0000001000 rw-s 00000000 00:05 3078                   /dev/zero (deleted)\n"
+      "7f0000001000-7f0000003000 ---p 00000000 00:00 0 \n"
+      "7f0000003000-7f0000004000 rw-p 00000000 00:00 0                      [stack]\n"
+      "7f0000004000-7f0000005000 r--p 00000000 103:2a 7                     /tmp/a\\012b\\134c (deleted) "
+      "(deleted)\n"
+      "ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0              [vsyscall]\n");
+  REQUIRE(mappings.size() == 6);
+  CHECK(mappings[0].start == 0x55d0c000);
+  CHECK(mappings[0].end == 0x55d0e000);
+  CHECK(mappings[0].offset == 0x1000);
+  CHECK(mappings[0].dev_major == 0xfe);
+  CHECK(mappings[0].dev_minor == 1);
+  CHECK(mappings[0].inode == 260131);
+  CHECK(mappings[0].path == "/usr/bin/my prog");
+  CHECK(mappings[0].readable);
+  CHECK_FALSE(mappings[0].writable);
+  CHECK(mappings[0].executable);
+  CHECK_FALSE(mappings[0].shared);
+  CHECK(mappings[1].shared);
+  CHECK(mappings[1].deleted);
+  CHECK(mappings[1].path == "/dev/zero");
+  CHECK(mappings[2].path.empty());
+  CHECK_FALSE(mappings[2].readable);
+  CHECK(mappings[3].path == "[stack]");
+  CHECK(mappings[4].path == "/tmp/a\nb\\134c (deleted)");
+  CHECK(mappings[4].dev_major == 0x103);
+  CHECK(mappings[4].deleted);
+  CHECK(find_mapping(mappings, 0x55d0bfff) == nullptr);
+  CHECK(find_mapping(mappings, 0x55d0c000) == &mappings[0]);
+  CHECK(find_mapping(mappings, 0x55d0dfff) == &mappings[0]);
+  CHECK(find_mapping(mappings, 0x55d0e000) == nullptr);
+  CHECK(find_mapping(mappings, 0xffffffffff600fff) == &mappings[5]);
+  CHECK(find_mapping({}, 1) == nullptr);
+}
+
+TEST_CASE("maps: lines that are none are left out, and a cut last line") {
+  CHECK(parse_maps("").empty());
+  CHECK(parse_maps("\n\nx\n1-\n2000-1000 r--p 0 0:0 0\n1000-2000 r-").empty());
+  CHECK(parse_maps("1000-2000 r--p 00000000 00:00 0").size() == 1);
+}
+
+TEST_CASE("maps: read from a recorded process and from ourselves") {
+  const FakeProc proc;
+  proc.write("5/maps", "1000-2000 r--p 00000000 00:00 0 \n");
+  CHECK(read_maps(proc.root(), 5)->size() == 1);
+  CHECK_FALSE(read_maps(proc.root(), 6));
+  const auto ours = read_maps("/proc", getpid());
+  REQUIRE(ours);
+  const Mapping* here = find_mapping(*ours, reinterpret_cast<Address>(&getpid));
+  REQUIRE(here != nullptr);
+  CHECK(here->executable);
+}
+
+namespace {
+
+const std::string entry_a =
+    "55d0c000-55d0e000 r-xp 00001000 fe:01 260131                     /usr/bin/my prog\n"
+    "Size:                  8 kB\nKernelPageSize:        4 kB\nRss:                   8 kB\nPss:             "
+    "      4 kB\n"
+    "Shared_Clean:          8 kB\nSwapPss:               0 kB\nTHPeligible:           0\nVmFlags: rd ex mr "
+    "\n";
+const std::string entry_b =
+    "7f0000000000-7f0000200000 rw-s 00000000 00:0f 77                     /dev/hugepages/x (deleted)\n"
+    "Size:               2048 kB\nKernelPageSize:     2048 kB\nRss:                   0 kB\nPss:             "
+    "      0 kB\n"
+    "Shared_Clean:          0 kB\nPrivate_Hugetlb:    2048 kB\nSwapPss:              16 kB\nVmFlags: rd wr "
+    "sh ht \n";
+const std::string entry_c =
+    "7f0000200000-7f0000201000 rw-s 00000000 00:06 9                      /dev/nvidia0\n"
+    "Size:                  4 kB\nRss:                   0 kB\nVmFlags: rd wr sh pf io \n";
+
+std::size_t key(std::string_view name) {
+  for (std::size_t i = 0; i < smaps_keys.size(); ++i) {
+    if (smaps_keys[i].name == name) {
+      return i;
+    }
+  }
+  FAIL("no such key");
+  return 0;
+}
+
+}  // namespace
+
+TEST_CASE("smaps: the same records whatever pieces the text arrives in") {
+  const std::string text = entry_a + entry_b + entry_a + entry_c;
+  for (const std::size_t piece : {std::size_t{1}, std::size_t{7}, std::size_t{64}, text.size()}) {
+    CAPTURE(piece);
+    SmapsParser parser;
+    for (std::size_t at = 0; at < text.size(); at += piece) {
+      parser.feed(std::string_view(text).substr(at, piece));
+    }
+    const Smaps smaps = parser.finish();
+    REQUIRE(smaps.records.size() == 4);
+    CHECK(smaps.paths == std::vector<std::string>{"/usr/bin/my prog", "/dev/hugepages/x", "/dev/nvidia0"});
+    const SmapsRecord& a = smaps.records[2];
+    CHECK(a.start == 0x55d0c000);
+    CHECK(a.device == makedev(0xfe, 1));
+    CHECK(a.inode == 260131);
+    CHECK(a.path == 0);
+    CHECK(a.flags == (smaps_read | smaps_exec));
+    CHECK(a.sizes[key("pss")] == 4096);
+    CHECK(a.sizes[key("shared_clean")] == 8192);
+    const SmapsRecord& b = smaps.records[1];
+    CHECK(b.flags == (smaps_read | smaps_write | smaps_shared | smaps_deleted | smaps_hugetlb));
+    CHECK(b.sizes[key("private_hugetlb")] == 2048 * 1024);
+    CHECK(b.sizes[key("swap_pss")] == 16 * 1024);
+    CHECK(b.sizes[key("shared_hugetlb")] == 0);
+    const SmapsRecord& c = smaps.records[3];
+    CHECK(c.flags == (smaps_read | smaps_write | smaps_shared | smaps_pfnmap | smaps_io));
+    CHECK(c.sizes[key("size")] == 4096);
+  }
+}
+
+TEST_CASE("smaps: a cut number is left out") {
+  SmapsParser parser;
+  const std::string text = entry_a + "Rss:                  12";
+  parser.feed(text);
+  const Smaps smaps = parser.finish();
+  REQUIRE(smaps.records.size() == 1);
+  CHECK(smaps.records[0].sizes[key("rss")] == 8192);
+}
+
+TEST_CASE("smaps: lines before any entry are ignored") {
+  SmapsParser parser;
+  parser.feed("Rss: 5 kB\nnonsense\n");
+  CHECK(parser.finish().records.empty());
+}
+
+TEST_CASE("smaps and rollup of ourselves agree") {
+  constexpr std::size_t size = std::size_t{8} << 20;
+  auto* const memory = static_cast<char*>(
+      mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0));
+  REQUIRE(memory != MAP_FAILED);
+  const auto smaps = read_smaps("/proc", getpid());
+  REQUIRE(smaps);
+  std::uint64_t rss = 0;
+  bool found = false;
+  for (const SmapsRecord& record : smaps->records) {
+    rss += record.sizes[key("rss")];
+    const auto at = reinterpret_cast<Address>(memory);
+    if (record.start <= at && at < record.end) {
+      found = true;
+      CHECK(record.sizes[key("anonymous")] >= size);
+      CHECK(record.sizes[key("private_dirty")] >= size);
+    }
+  }
+  CHECK(found);
+  const auto rollup = read_smaps_rollup("/proc", getpid());
+  REQUIRE(rollup);
+  const auto rolled = static_cast<double>(rollup->sizes[key("rss")].value());
+  CHECK(static_cast<double>(rss) == doctest::Approx(rolled).epsilon(0.05));
+  munmap(memory, size);
+}
+
+TEST_CASE("rollup: what this kernel does not print is absent") {
+  const FakeProc proc;
+  proc.write("5/smaps_rollup",
+             "55d0c000-7fff0000 ---p 00000000 00:00 0    [rollup]\nRss:  8 kB\nPss_Anon:  4 kB\n");
+  const auto rollup = read_smaps_rollup(proc.root(), 5);
+  REQUIRE(rollup);
+  CHECK(rollup->sizes[key("rss")] == 8192u);
+  CHECK(rollup->sizes[key("pss_anon")] == 4096u);
+  CHECK_FALSE(rollup->sizes[key("swap")]);
+  CHECK_FALSE(read_smaps_rollup(proc.root(), 6));
+}
