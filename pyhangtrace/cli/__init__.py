@@ -1,0 +1,1 @@
+"""The command line: options and wiring, one command a file."""

@@ -1,0 +1,61 @@
+"""`hangtrace attach`."""
+
+from __future__ import annotations
+
+import click
+
+from pyhangtrace.cli.output import OUTPUT_HELP, check_outputs, deliver, exit_code
+
+
+def _pids(_context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> tuple[int, ...]:
+    """Process ids, also several in one argument joined by commas; anything else is a usage error."""
+    pids = []
+    for part in (part for value in values for part in value.split(",")):
+        if not part.isascii() or not part.isdigit() or int(part) == 0:
+            raise click.BadParameter(f"{part!r} is not a process id")
+        pids.append(int(part))
+    return tuple(pids)
+
+
+@click.command(name="attach", short_help="Say what a silent job waits for.")
+@click.argument("pids", metavar="PID...", nargs=-1, callback=_pids)
+@click.option("-p", "--pid", "more", multiple=True, callback=_pids, help="The same as PID, for habit's sake.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object.")
+@click.option("-o", "--output", "outputs", metavar="FILE", multiple=True, help=OUTPUT_HELP)
+@click.option(
+    "-d",
+    "--duration",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0.0, max=600.0),
+    help="Look for so long. Default: 0.1 s, and up to 3 s while something still moves.",
+)
+@click.option("--no-bpf", is_flag=True, help="Attach no probes.")
+@click.option("--exit-code", "hang_is_failure", is_flag=True, help="Return 1 if a hang was found.")
+def command(
+    *,
+    pids: tuple[int, ...],
+    more: tuple[int, ...],
+    as_json: bool,
+    outputs: tuple[str, ...],
+    duration: float | None,
+    no_bpf: bool,
+    hang_is_failure: bool,
+) -> int:
+    """Finds the job that PID belongs to (any rank, launcher or engine process of it), looks twice, and says
+    which collective or lock each rank blocks on, which rank is the culprit and why.
+
+    Nobody is stopped, signalled or written to.
+    """
+    wanted = tuple(dict.fromkeys((*pids, *more)))
+    if not wanted:
+        raise click.UsageError("Missing argument 'PID...'.")
+    files = check_outputs(outputs)
+    from pyhangtrace.engine import AttachOptions, attach
+
+    result = attach(
+        wanted,
+        AttachOptions(window_s=duration, bpf=not no_bpf),
+        progress=lambda message: click.echo(message, err=True),
+    )
+    deliver(result, files, as_json=as_json)
+    return exit_code(result, hang_is_failure=hang_is_failure)

@@ -1,0 +1,90 @@
+"""`hangtrace`: the group of commands, and the one place where failures become exit codes."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import traceback
+from collections.abc import Sequence
+
+import click
+
+from pyhangtrace import __version__
+from pyhangtrace.model.errors import HangtraceError
+
+EXIT_INTERRUPTED = 130
+EXIT_INTERNAL = 70
+
+# Loaded when asked for, so that `--help` does not pay for what it does not use.
+_COMMANDS = {
+    "attach": "pyhangtrace.cli.attach",
+    "report": "pyhangtrace.cli.report",
+    "demo": "pyhangtrace.cli.demo",
+    "doctor": "pyhangtrace.cli.doctor",
+    "schema": "pyhangtrace.cli.schema",
+    "completion": "pyhangtrace.cli.completion",
+    "man": "pyhangtrace.cli.man",
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported by name; each module has one called `command`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All names, in the order a newcomer wants them."""
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that name, or of the only one that begins so."""
+        matches = [cmd_name] if cmd_name in _COMMANDS else [n for n in _COMMANDS if n.startswith(cmd_name)]
+        if len(matches) != 1:
+            return None
+        command = importlib.import_module(_COMMANDS[matches[0]]).command
+        assert isinstance(command, click.Command)
+        return command
+
+
+@click.command(
+    cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
+@click.version_option(__version__, prog_name="hangtrace")
+def cli() -> None:
+    """Says which rank of a silent job hangs, on what, and why: from outside, without stopping anybody.
+
+    Start with: hangtrace attach PID
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line and returns its exit code; never raises for an expected failure."""
+    try:
+        outcome = cli.main(
+            args=None if arguments is None else list(arguments), prog_name="hangtrace", standalone_mode=False
+        )
+        return outcome if isinstance(outcome, int) else 0
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted; everything is detached", err=True)
+        return EXIT_INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except HangtraceError as error:
+        click.echo(f"hangtrace: {error.summary}", err=True)
+        if error.help:
+            click.echo(error.help, err=True)
+        return error.exit_code
+    except BrokenPipeError:
+        # The reader of our output went away (`| head`): not a failure of ours, but nothing more can be written.
+        sys.stderr.close()
+        return 0
+    except Exception as error:  # noqa: BLE001 - the last line of defence: a sentence instead of a traceback
+        click.echo(f"hangtrace: internal error: {type(error).__name__}: {error}", err=True)
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        click.echo(f"  at {frame.filename}:{frame.lineno} in {frame.name}; please report it", err=True)
+        return EXIT_INTERNAL
+
+
+if __name__ == "__main__":
+    sys.exit(main())

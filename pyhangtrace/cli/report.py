@@ -1,0 +1,33 @@
+"""`hangtrace report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from pyhangtrace.cli.output import OUTPUT_HELP, check_outputs, deliver, exit_code
+from pyhangtrace.model.codec import unpack
+from pyhangtrace.model.errors import UsageError
+from pyhangtrace.render.result import Result
+
+
+@click.command(name="report", short_help="Render saved evidence again.")
+@click.argument("file", metavar="FILE.hang")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object.")
+@click.option("-o", "--output", "outputs", metavar="FILE", multiple=True, help=OUTPUT_HELP)
+@click.option("--exit-code", "hang_is_failure", is_flag=True, help="Return 1 if the evidence shows a hang.")
+def command(*, file: str, as_json: bool, outputs: tuple[str, ...], hang_is_failure: bool) -> int:
+    """Analyses evidence saved with `attach -o FILE.hang`, on any machine. The same evidence gives the same
+    report, byte for byte."""
+    files = check_outputs(outputs)
+    try:
+        data = Path(file).read_bytes()
+    except OSError as error:
+        raise UsageError(f"cannot read {file!r}: {error.strerror}") from error
+    from pyhangtrace.analyze import analyze
+
+    evidence = unpack(data)
+    result = Result(report=analyze(evidence), evidence=evidence)
+    deliver(result, files, as_json=as_json)
+    return exit_code(result, hang_is_failure=hang_is_failure)

@@ -1,0 +1,157 @@
+"""Words for parts of the report: ages, sizes, waits, names of processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pyhangtrace.model.kinds import FrameKind, Role, WaitKind
+from pyhangtrace.model.ranks import fold
+from pyhangtrace.model.report import Collective, Report, ReportFrame, ReportProcess, Wait
+from pyhangtrace.render.clean import clean
+
+_KIND_WORDS: dict[WaitKind, str] = {
+    WaitKind.COLLECTIVE: "waits in a collective",
+    WaitKind.P2P: "waits in a send or receive",
+    WaitKind.RENDEZVOUS: "waits for the group to come together",
+    WaitKind.MUTEX: "waits for a mutex",
+    WaitKind.RWLOCK: "waits for a read-write lock",
+    WaitKind.CONDITION: "waits for a condition",
+    WaitKind.SEMAPHORE: "waits for a semaphore",
+    WaitKind.BARRIER: "waits at a barrier",
+    WaitKind.GIL: "waits for the GIL",
+    WaitKind.PYTHON_LOCK: "waits for a Python lock",
+    WaitKind.IMPORT_LOCK: "waits for an import lock",
+    WaitKind.JOIN: "waits for a thread to end",
+    WaitKind.FILE_LOCK: "waits for a file lock",
+    WaitKind.LOCK_FILE: "waits for a lock file to vanish",
+    WaitKind.PIPE: "waits on a pipe",
+    WaitKind.SOCKET: "waits on a socket",
+    WaitKind.QUEUE: "waits for a queue",
+    WaitKind.CHILD: "waits for a child process",
+    WaitKind.TIMER: "sleeps",
+    WaitKind.POLL: "polls descriptors",
+    WaitKind.IO: "waits for I/O",
+    WaitKind.PAGE_FAULT: "waits in a page fault",
+    WaitKind.GPU: "waits for the GPU",
+    WaitKind.STOPPED: "is stopped",
+    WaitKind.THROTTLED: "is throttled by its CPU quota",
+    WaitKind.RUNNING: "is running",
+}
+
+
+def age(seconds: float | None) -> str:
+    """A duration for people: `0.4 s`, `74 s`, `6 min`, `2.5 h`; "" if unknown."""
+    if seconds is None:
+        return ""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    if seconds < 172800:
+        return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 86400:.0f} d"
+
+
+def since(seconds: float | None) -> str:
+    """`since 74 s`, or "" if unknown."""
+    text = age(seconds)
+    return f"since {text}" if text else ""
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 rank`, `7 ranks`, `2 processes`."""
+    if count == 1:
+        return f"1 {noun}"
+    return f"{count} {noun}es" if noun.endswith("s") else f"{count} {noun}s"
+
+
+def numbers(values: Iterable[int], singular: str) -> str:
+    """`rank 3`, `ranks 0-2,4`."""
+    listed = sorted(set(values))
+    return f"{singular} {listed[0]}" if len(listed) == 1 else f"{singular}s {fold(listed)}"
+
+
+def process_name(process: ReportProcess) -> str:
+    """`rank 3` for a rank, else its role or `pid 9911`."""
+    if process.rank is not None:
+        return f"rank {process.rank}"
+    return f"pid {process.pid}"
+
+
+def process_words(process: ReportProcess) -> str:
+    """`pid 9911 (python warmup.py, another job)`."""
+    title = clean(process.title or "?")
+    title = title if len(title) <= 48 else title[:47] + "…"
+    outsider = ", outside the job" if process.role is Role.OUTSIDER else ""
+    return f"pid {process.pid} ({title}{outsider})"
+
+
+def collective_words(collective: Collective) -> str:
+    """`all_reduce #418 of tp (4096 x bfloat16)`."""
+    words = collective.op
+    if collective.seq is not None:
+        words += f" #{collective.seq}"
+    words += f" of {collective.group}"
+    if collective.count is not None:
+        words += f" ({collective.count} x {collective.dtype or '?'})"
+    return clean(words)
+
+
+def frame_words(frame: ReportFrame) -> str:
+    """`step (train.py:12)`."""
+    if frame.kind is FrameKind.PYTHON and frame.file:
+        name = frame.file.rpartition("/")[2]
+        return clean(
+            f"{frame.function} ({name}:{frame.line})" if frame.line else f"{frame.function} ({name})"
+        )
+    if frame.module:
+        return clean(f"{frame.function} ({frame.module.rpartition('/')[2]})")
+    return clean(frame.function)
+
+
+def wait_words(wait: Wait, report: Report) -> str:
+    """What one wait is, without saying who has it: `waits for a file lock /x/lock, held by pid 9911 (…)`."""
+    thing = wait.object
+    if wait.kind is WaitKind.COLLECTIVE:
+        collective = next((item for item in report.collectives if item.id == thing.collective), None)
+        if collective is not None:
+            return f"waits in {collective_words(collective)}"
+    words = _KIND_WORDS[wait.kind]
+    if wait.kind is WaitKind.TIMER and thing.remaining_s is not None:
+        words += f" for another {age(thing.remaining_s)}"
+    if wait.kind is WaitKind.P2P and thing.peer_rank is not None:
+        words += f" with rank {thing.peer_rank}"
+    named = thing.path or thing.name
+    if named:
+        words += f" {clean(named)}"
+    elif thing.address:
+        words += f" at {thing.address}"
+    if thing.fd is not None and wait.kind in (WaitKind.PIPE, WaitKind.SOCKET, WaitKind.IO):
+        words += f" (fd {thing.fd})"
+    holder = holder_words(wait, report)
+    return f"{words}, {holder}" if holder else words
+
+
+def holder_words(wait: Wait, report: Report) -> str:
+    """Who is recorded as holding the object, or "" if nobody is."""
+    holder = wait.holder
+    if holder is None or wait.kind in (WaitKind.STOPPED, WaitKind.RUNNING, WaitKind.TIMER):
+        return ""
+    verb = {
+        WaitKind.JOIN: "that is",
+        WaitKind.CHILD: "that is",
+        WaitKind.PIPE: "whose other end has",
+        WaitKind.SOCKET: "whose other end has",
+    }.get(wait.kind, "held by")
+    process = next((item for item in report.processes if item.pid == holder.pid), None)
+    if process is None:
+        return f"{verb} pid {holder.pid}" + ("" if holder.alive else ", which is gone")
+    if holder.pid == wait.pid and holder.tid is not None:
+        thread = next((item for item in process.threads if item.tid == holder.tid), None)
+        if thread is None:
+            return f"{verb} thread {holder.tid}, which does not exist"
+        return f"{verb} thread {clean(thread.name or thread.comm)} ({holder.tid})"
+    words = f"{process_name(process)}, " if process.rank is not None else ""
+    return f"{verb} {words}{process_words(process)}" + ("" if holder.alive else ", which is gone")
