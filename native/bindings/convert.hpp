@@ -1,0 +1,26 @@
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace hangtrace::bindings {
+
+namespace py = pybind11;
+
+/// Text of a target, which may be no UTF-8: bytes that are not become \xNN, so the result can always be
+/// encoded.
+py::str text(std::string_view bytes);
+
+/// None for nullopt.
+template <class T>
+py::object optional_int(const std::optional<T>& value) {
+  return value ? py::object(py::int_(*value)) : py::object(py::none());
+}
+
+/// Raises the OSError of an errno, with the file it is about.
+[[noreturn]] void raise_os_error(int error, const std::string& path);
+
+}  // namespace hangtrace::bindings

@@ -1,0 +1,8 @@
+#include <pybind11/pybind11.h>
+
+#include "bindings/procfs.hpp"
+
+PYBIND11_MODULE(_native, module) {
+  module.doc() = "The native side of pyhangtrace; see _native.pyi.";
+  hangtrace::bindings::define_procfs(module);
+}

@@ -1,0 +1,192 @@
+#include "bindings/procfs.hpp"
+
+#include <pybind11/numpy.h>
+#include <pybind11/stl.h>
+
+#include <array>
+#include <cerrno>
+#include <tuple>
+#include <vector>
+
+#include "bindings/convert.hpp"
+#include "memory/process_reader.hpp"
+#include "proc/files.hpp"
+#include "proc/maps.hpp"
+#include "proc/smaps.hpp"
+#include "proc/status.hpp"
+#include "proc/threads.hpp"
+
+namespace hangtrace::bindings {
+
+namespace {
+
+constexpr std::size_t largest_read = std::size_t{64} << 20;
+
+// Runs `read(proc_root, pid)` without the GIL; raises OSError of `file` where it gives nullopt.
+template <class Read>
+auto read_or_raise(Read read, const std::string& proc_root, int pid, const char* file) {
+  int error = 0;
+  auto result = [&] {
+    const py::gil_scoped_release release;
+    auto answer = read(proc_root, pid);
+    error = errno;
+    return answer;
+  }();
+  if (!result) {
+    raise_os_error(error, proc::process_path(proc_root, pid, file));
+  }
+  return std::move(*result);
+}
+
+using Counters = std::tuple<int, int, std::uint64_t, std::uint64_t>;
+
+std::vector<Counters> thread_counters(const std::vector<int>& pids, const std::string& proc_root) {
+  std::vector<Counters> counters;
+  for (const int pid : pids) {
+    const auto tasks = proc::TaskDirectory::open(proc_root, pid);
+    if (!tasks) {
+      continue;
+    }
+    for (const int tid : tasks->list()) {
+      if (const auto stat = tasks->schedstat(tid)) {
+        counters.emplace_back(pid, tid, stat->run_ns, stat->slices);
+      }
+    }
+  }
+  return counters;
+}
+
+py::object read_memory(int pid, std::uint64_t address, std::size_t size) {
+  if (size > largest_read) {
+    return py::none();
+  }
+  std::vector<std::byte> bytes(size);
+  bool done = false;
+  {
+    const py::gil_scoped_release release;
+    done = memory::ProcessReader(pid).read(address, bytes);
+  }
+  if (!done) {
+    return py::none();
+  }
+  return py::bytes(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+}
+
+py::list maps(int pid, const std::string& proc_root) {
+  const std::vector<proc::Mapping> mappings = read_or_raise(proc::read_maps, proc_root, pid, "maps");
+  py::list result;
+  for (const proc::Mapping& mapping : mappings) {
+    const std::array<char, 4> rights{mapping.readable ? 'r' : '-', mapping.writable ? 'w' : '-',
+                                     mapping.executable ? 'x' : '-', mapping.shared ? 's' : 'p'};
+    result.append(py::make_tuple(mapping.start, mapping.end, std::string_view(rights.data(), rights.size()),
+                                 mapping.offset, mapping.dev_major, mapping.dev_minor, mapping.inode,
+                                 text(mapping.path), mapping.deleted));
+  }
+  return result;
+}
+
+constexpr std::array<std::string_view, 7> record_head{"start", "end",   "offset", "device",
+                                                      "inode", "flags", "path"};
+static_assert(sizeof(proc::SmapsRecord) ==
+              (record_head.size() + proc::smaps_keys.size()) * sizeof(std::uint64_t));
+
+py::tuple record_fields() {
+  py::tuple names(record_head.size() + proc::smaps_keys.size());
+  std::size_t i = 0;
+  for (const std::string_view name : record_head) {
+    names[i++] = py::str(name.data(), name.size());
+  }
+  for (const proc::SmapsKey& key : proc::smaps_keys) {
+    names[i++] = py::str(key.name.data(), key.name.size());
+  }
+  return names;
+}
+
+py::tuple smaps(int pid, const std::string& proc_root) {
+  const proc::Smaps read = read_or_raise(proc::read_smaps, proc_root, pid, "smaps");
+  py::list fields;
+  for (const py::handle name : record_fields()) {
+    fields.append(py::make_tuple(name, "u8"));
+  }
+  const py::array records(py::dtype::from_args(fields), {static_cast<py::ssize_t>(read.records.size())},
+                          read.records.data());
+  py::list paths;
+  for (const std::string& path : read.paths) {
+    paths.append(text(path));
+  }
+  return py::make_tuple(records, paths);
+}
+
+py::dict smaps_rollup(int pid, const std::string& proc_root) {
+  const proc::SmapsRollup rollup = read_or_raise(proc::read_smaps_rollup, proc_root, pid, "smaps_rollup");
+  py::dict result;
+  for (std::size_t i = 0; i < rollup.sizes.size(); ++i) {
+    if (rollup.sizes[i]) {
+      result[py::str(proc::smaps_keys[i].name.data(), proc::smaps_keys[i].name.size())] = *rollup.sizes[i];
+    }
+  }
+  return result;
+}
+
+py::dict status(int pid, const std::string& proc_root) {
+  const proc::Status read = read_or_raise(proc::read_status, proc_root, pid, "status");
+  py::dict result;
+  result["name"] = text(read.name);
+  result["state"] = text(std::string_view(&read.state, 1));
+  result["tgid"] = read.process;
+  result["ppid"] = read.parent;
+  result["tracer_pid"] = read.tracer;
+  result["ns_pids"] = read.ids_by_namespace;
+  if (read.user) {
+    result["uid"] = *read.user;
+  }
+  if (read.kernel_thread) {
+    result["kernel_thread"] = *read.kernel_thread ? 1 : 0;
+  }
+  const std::array<std::pair<const char*, std::optional<std::uint64_t>>, 15> numbers{{
+      {"threads", read.threads},
+      {"vm_peak", read.vm_peak},
+      {"vm_size", read.vm_size},
+      {"vm_lck", read.vm_locked},
+      {"vm_pin", read.vm_pinned},
+      {"vm_hwm", read.vm_high_water},
+      {"vm_rss", read.vm_rss},
+      {"rss_anon", read.rss_anon},
+      {"rss_file", read.rss_file},
+      {"rss_shmem", read.rss_shmem},
+      {"vm_swap", read.vm_swap},
+      {"vm_pte", read.vm_page_tables},
+      {"hugetlb", read.hugetlb},
+      {"voluntary_switches", read.voluntary_switches},
+      {"involuntary_switches", read.involuntary_switches},
+  }};
+  for (const auto& [name, number] : numbers) {
+    if (number) {
+      result[name] = *number;
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+void define_procfs(py::module_& module) {
+  module.def("thread_counters", &thread_counters, py::arg("pids"), py::arg("proc_root") = "/proc",
+             py::call_guard<py::gil_scoped_release>());
+  module.def("read_memory", &read_memory, py::arg("pid"), py::arg("address"), py::arg("size"));
+  module.def("maps", &maps, py::arg("pid"), py::arg("proc_root") = "/proc");
+  module.def("smaps", &smaps, py::arg("pid"), py::arg("proc_root") = "/proc");
+  module.def("smaps_rollup", &smaps_rollup, py::arg("pid"), py::arg("proc_root") = "/proc");
+  module.def("status", &status, py::arg("pid"), py::arg("proc_root") = "/proc");
+  module.attr("SMAPS_FIELDS") = record_fields();
+  module.attr("FLAG_READ") = proc::smaps_read;
+  module.attr("FLAG_WRITE") = proc::smaps_write;
+  module.attr("FLAG_EXEC") = proc::smaps_exec;
+  module.attr("FLAG_SHARED") = proc::smaps_shared;
+  module.attr("FLAG_DELETED") = proc::smaps_deleted;
+  module.attr("FLAG_PFNMAP") = proc::smaps_pfnmap;
+  module.attr("FLAG_IO") = proc::smaps_io;
+  module.attr("FLAG_HUGETLB") = proc::smaps_hugetlb;
+}
+
+}  // namespace hangtrace::bindings
