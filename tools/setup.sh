@@ -58,6 +58,7 @@ look_for_system_packages() {
     has_python_headers || required+=(python3-dev)
     command -v g++ >/dev/null || required+=(g++)
     has_bcc || optional+=(python3-bpfcc)
+    has_header lzma.h || optional+=(liblzma-dev) # symbols of builds that carry them compressed
     if [ $for_tests = yes ]; then
         has_header doctest/doctest.h || required+=(doctest-dev)
         has_browser || optional+=(chromium)
@@ -71,7 +72,7 @@ apt_get() {
         as_root=(sudo)
         [ -t 0 ] || as_root+=(-n)
     fi
-    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o Dpkg::Use-Pty=0 "$@" </dev/null >&2
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -y -o Dpkg::Use-Pty=0 "$@" </dev/null >&2
 }
 
 install_system_packages() {
