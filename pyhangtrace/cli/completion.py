@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import click
-from click.shell_completion import get_completion_class
 
 
 @click.command(name="completion", short_help="Print a shell's completion script.")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def command(*, shell: str) -> None:
     """Prints the completion script of SHELL. For bash: source <(hangtrace completion bash)"""
+    from click.shell_completion import get_completion_class
+
     from pyhangtrace.cli.main import cli
 
     kind = get_completion_class(shell)

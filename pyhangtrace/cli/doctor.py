@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from pyhangtrace.model.evidence import SourceStatus
 from pyhangtrace.model.kinds import SourceState
+
+if TYPE_CHECKING:
+    from pyhangtrace.model.evidence import SourceStatus
 
 
 @click.command(name="doctor", short_help="Say what can be seen here, and how to see the rest.")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import sys
-import traceback
 from collections.abc import Sequence
 
 import click
@@ -80,6 +79,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.close()
         return 0
     except Exception as error:  # noqa: BLE001 - the last line of defence: a sentence instead of a traceback
+        import traceback
+
         click.echo(f"hangtrace: internal error: {type(error).__name__}: {error}", err=True)
         frame = traceback.extract_tb(error.__traceback__)[-1]
         click.echo(f"  at {frame.filename}:{frame.lineno} in {frame.name}; please report it", err=True)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from pyhangtrace.model.codec import report_to_json
 from pyhangtrace.model.errors import UsageError
 from pyhangtrace.model.kinds import Role, State
 from pyhangtrace.render.registry import FORMATS, Format, format_for
-from pyhangtrace.render.result import Result
+
+if TYPE_CHECKING:
+    from pyhangtrace.render.result import Result
 
 EXIT_HANG = 1
 EXIT_PARTIAL = 3
@@ -40,6 +42,8 @@ def deliver(result: Result, outputs: list[tuple[Path, Format]], *, as_json: bool
             raise UsageError(f"cannot write {str(path)!r}: {error.strerror}") from error
         click.echo(f"wrote {path}", err=True)
     if as_json:
+        from pyhangtrace.model.codec import report_to_json
+
         sys.stdout.buffer.write(report_to_json(result.report))
         sys.stdout.buffer.flush()
     elif not outputs:

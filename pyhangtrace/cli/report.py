@@ -7,9 +7,7 @@ from pathlib import Path
 import click
 
 from pyhangtrace.cli.output import OUTPUT_HELP, check_outputs, deliver, exit_code
-from pyhangtrace.model.codec import unpack
 from pyhangtrace.model.errors import UsageError
-from pyhangtrace.render.result import Result
 
 
 @click.command(name="report", short_help="Render saved evidence again.")
@@ -26,6 +24,8 @@ def command(*, file: str, as_json: bool, outputs: tuple[str, ...], hang_is_failu
     except OSError as error:
         raise UsageError(f"cannot read {file!r}: {error.strerror}") from error
     from pyhangtrace.analyze import analyze
+    from pyhangtrace.model.codec import unpack
+    from pyhangtrace.render.result import Result
 
     evidence = unpack(data)
     result = Result(report=analyze(evidence), evidence=evidence)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from pyhangtrace.model.codec import pack, report_to_json
 from pyhangtrace.model.errors import UsageError
-from pyhangtrace.render.result import Result
+
+if TYPE_CHECKING:
+    from pyhangtrace.render.result import Result
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,15 +23,19 @@ class Format:
     write: Callable[[Result], bytes]
 
 
+# Each writer is imported when used: the table itself is read by `--help`, which should not wait for them.
 def _hang(result: Result) -> bytes:
+    from pyhangtrace.model.codec import pack
+
     return pack(result.evidence)
 
 
 def _json(result: Result) -> bytes:
+    from pyhangtrace.model.codec import report_to_json
+
     return report_to_json(result.report)
 
 
-# Imported when used: the HTML page and its script are nothing `--help` should wait for.
 def _text(result: Result) -> bytes:
     from pyhangtrace.render.text.page import render_text
 
