@@ -37,7 +37,13 @@ struct Section {
   std::uint64_t size;
 };
 
-struct SymbolCache;  // elf/symbols.cpp
+struct SymbolCache;
+struct DeleteSymbolCache {
+  void operator()(SymbolCache* cache) const;
+};
+using SymbolCachePointer = std::unique_ptr<SymbolCache, DeleteSymbolCache>;
+SymbolCachePointer make_symbol_cache();  // elf/symbols.cpp
+
 class Module;
 
 struct OpenedModule {
@@ -45,11 +51,11 @@ struct OpenedModule {
   std::string problem;
 };
 
-// One ELF64 little-endian file. Everything in it is untrusted: each offset and size is checked against the
-// file before use, and a broken table makes a lookup fail, not the module.
+/// One ELF64 little-endian file. Everything in it is untrusted: each offset and size is checked against the
+/// file before use, and a broken table makes a lookup fail, not the module.
 //
-// "va" is always the address the file was linked at; the address in a process is va + bias (Location::bias).
-// Not thread-safe: one thread at a time may use a module.
+/// "va" is always the address the file was linked at; the address in a process is va + bias (Location::bias).
+/// Not thread-safe: one thread at a time may use a module.
 class Module {
  public:
   static OpenedModule open(std::unique_ptr<Source> source, std::string path);
@@ -64,10 +70,10 @@ class Module {
   const Section* section(std::string_view name) const;
   std::span<const std::byte> build_id() const { return build_id_; }  // empty: none
   std::string build_id_hex() const;
-  // va of PT_GNU_EH_FRAME (.eh_frame_hdr) and its size in the file.
+  /// va of PT_GNU_EH_FRAME (.eh_frame_hdr) and its size in the file.
   std::optional<std::pair<Address, std::uint64_t>> eh_frame_header() const { return eh_frame_header_; }
 
-  // Bytes as linked, by va (without relocations); false if any byte is not backed by the file.
+  /// Bytes as linked, by va (without relocations); false if any byte is not backed by the file.
   bool read_va(Address va, std::span<std::byte> into) const;
   template <class T>
   std::optional<T> value_at(Address va) const {
@@ -77,7 +83,7 @@ class Module {
   }
   bool is_code(Address va) const;  // in an executable segment
   bool read_file(std::uint64_t offset, std::span<std::byte> into) const { return bytes_.read(offset, into); }
-  // Copies up to `max` bytes of a section; nullopt if it is larger, not in the file, or cannot be read.
+  /// Copies up to `max` bytes of a section; nullopt if it is larger, not in the file, or cannot be read.
   std::optional<std::vector<std::byte>> section_bytes(const Section& section, std::uint64_t max) const;
   const CachedReader& bytes() const { return bytes_; }
 
@@ -97,7 +103,7 @@ class Module {
   std::vector<Section> sections_;
   std::vector<std::byte> build_id_;
   std::optional<std::pair<Address, std::uint64_t>> eh_frame_header_;
-  std::unique_ptr<SymbolCache> symbols_;
+  SymbolCachePointer symbols_;
 };
 
 }  // namespace hangtrace::elf

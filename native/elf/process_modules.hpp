@@ -19,23 +19,23 @@ struct Location {
   Address va;
 };
 
-// One process's address space: which module lies at which address. The mappings, reader and cache must
-// outlive it. Modules are opened only when an address in them is asked for.
+/// One process's address space: which module lies at which address. The mappings, reader and cache must
+/// outlive it. Modules are opened only when an address in them is asked for.
 class ProcessModules {
  public:
-  ProcessModules(ModuleCache& cache, std::string proc_root, int pid, const std::vector<proc::Mapping>& mappings,
-                 const memory::Reader& reader);
+  ProcessModules(ModuleCache& cache, std::string proc_root, int pid,
+                 const std::vector<proc::Mapping>& mappings, const memory::Reader& reader);
 
-  // nullopt: nothing is mapped there.
+  /// nullopt: nothing is mapped there.
   std::optional<Location> locate(Address address);
-  // Only executable mappings.
+  /// Only executable mappings.
   std::optional<Location> locate_code(Address address);
-  // Address in the process of a symbol defined by the module mapped at `mapping`.
+  /// Address in the process of a symbol defined by the module mapped at `mapping`.
   std::optional<Address> find_symbol(const proc::Mapping& mapping, std::string_view name);
 
   const std::vector<proc::Mapping>& mappings() const { return mappings_; }
   const memory::Reader& reader() const { return reader_; }
-  // Why modules could not be opened, one sentence each.
+  /// Why modules could not be opened, one sentence each.
   const std::vector<std::string>& problems() const { return problems_; }
 
  private:

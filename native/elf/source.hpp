@@ -10,19 +10,19 @@
 
 namespace hangtrace::elf {
 
-// The bytes of an ELF file. Files are read with pread, never mapped: a library that is truncated while a
-// mapping of it is being read would kill the reader with SIGBUS, a short pread is only a failed lookup.
+/// The bytes of an ELF file. Files are read with pread, never mapped: a library that is truncated while a
+/// mapping of it is being read would kill the reader with SIGBUS, a short pread is only a failed lookup.
 class Source {
  public:
   virtual ~Source() = default;
   virtual std::uint64_t size() const = 0;
-  // Reads up to into.size() bytes at `offset`; returns how many were read (0 on any error).
+  /// Reads up to into.size() bytes at `offset`; returns how many were read (0 on any error).
   virtual std::size_t read_some(std::uint64_t offset, std::span<std::byte> into) const = 0;
-  // Whether the content may have changed since it was opened.
+  /// Whether the content may have changed since it was opened.
   virtual bool changed() const { return false; }
 };
 
-// Owns the descriptor, so the inode number cannot be reused while the source lives.
+/// Owns the descriptor, so the inode number cannot be reused while the source lives.
 class FileSource final : public Source {
  public:
   static std::unique_ptr<FileSource> adopt(int fd);
@@ -52,14 +52,14 @@ class BufferSource final : public Source {
   std::vector<std::byte> bytes_;
 };
 
-// Small reads in front of a Source, served from a bounded set of blocks.
+/// Small reads in front of a Source, served from a bounded set of blocks.
 class CachedReader {
  public:
   explicit CachedReader(std::unique_ptr<Source> source) : source_(std::move(source)) {}
   const Source& source() const { return *source_; }
-  // Fills all of `into` or returns false (and leaves `into` unspecified).
+  /// Fills all of `into` or returns false (and leaves `into` unspecified).
   bool read(std::uint64_t offset, std::span<std::byte> into) const;
-  // Like read, but past the blocks: for long sequential reads.
+  /// Like read, but past the blocks: for long sequential reads.
   bool read_through(std::uint64_t offset, std::span<std::byte> into) const;
 
  private:

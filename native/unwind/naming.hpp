@@ -10,8 +10,8 @@
 namespace hangtrace::unwind {
 
 struct FrameName {
-  std::string function;   // demangled; empty: unknown
-  Address offset = 0;     // of the frame's va from the function's start (0 when named by call site)
+  std::string function;       // demangled; empty: unknown
+  Address offset = 0;         // of the frame's va from the function's start (0 when named by call site)
   bool by_call_site = false;  // the symbol is that of the function its caller called, through PLT or GOT
 };
 
@@ -20,7 +20,7 @@ struct NamingJob {  // all stacks of one process
   std::span<const Stack> stacks;
 };
 
-// Names of all frames of all processes in one pass per module: result[job][stack][frame].
+/// Names of all frames of all processes in one pass per module: result[job][stack][frame].
 std::vector<std::vector<std::vector<FrameName>>> name_stacks(std::span<const NamingJob> jobs);
 
 }  // namespace hangtrace::unwind

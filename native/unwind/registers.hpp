@@ -12,20 +12,20 @@ using memory::Address;
 
 inline constexpr unsigned max_registers = 33;
 
-// What the evaluator must know of a machine; DWARF register numbers.
+/// What the evaluator must know of a machine; DWARF register numbers.
 struct Layout {
-  unsigned count;                 // registers below this number are tracked
+  unsigned count;  // registers below this number are tracked
   unsigned stack_pointer;
   unsigned frame_pointer;
-  unsigned return_address;        // column of the CIE, also where the PC is kept
-  std::uint64_t caller_saved;     // bit i: lost over a call unless a rule says otherwise
+  unsigned return_address;     // column of the CIE, also where the PC is kept
+  std::uint64_t caller_saved;  // bit i: lost over a call unless a rule says otherwise
 };
 
-// System V AMD64: rax rdx rcx rbx rsi rdi rbp rsp r8-r15 rip.
+/// System V AMD64: rax rdx rcx rbx rsi rdi rbp rsp r8-r15 rip.
 inline constexpr Layout x86_64{17, 7, 6, 16, 0b0'0000'1111'0011'0111};
 
-// DWARF registers of one frame. A register that was not read from the machine or the stack is unknown and
-// stays so until a rule restores it; nothing is ever assumed.
+/// DWARF registers of one frame. A register that was not read from the machine or the stack is unknown and
+/// stays so until a rule restores it; nothing is ever assumed.
 class Registers {
  public:
   static Registers from_pc_sp(Address pc, Address sp, const Layout& layout = x86_64);

@@ -12,11 +12,12 @@
 
 namespace hangtrace::unwind {
 
-// How a frame was reached from the one it called.
+/// How a frame was reached from the one it called.
 enum class FoundBy {
   leaf,      // the thread's own PC
   cfi,       // unwind tables and known registers
-  prologue,  // frame pointer computed from the function's prologue, checked by the call before the return address
+  prologue,  // frame pointer computed from the function's prologue, checked by the call before the return
+             // address
   scan,      // searched on the stack, checked by the call before the return address and the way to the start
 };
 
@@ -26,10 +27,10 @@ enum class End {
   no_table,      // code without unwind table
   bad_table,     // unwind table that cannot be used
   unknown_register,
-  unreadable,    // stack memory could not be read
-  no_progress,   // the stack pointer does not move: corrupt or recursive table
+  unreadable,   // stack memory could not be read
+  no_progress,  // the stack pointer does not move: corrupt or recursive table
   too_deep,
-  unsupported,   // machine without evaluator
+  unsupported,  // machine without evaluator
 };
 
 struct Frame {
@@ -37,9 +38,10 @@ struct Frame {
   Address sp;           // stack pointer on entry of the caller's next instruction (CFA); 0 unknown
   elf::Module* module;  // null: code without file
   Address bias;         // pc - bias is the va of the pc in module
-  Address va;           // for symbols: va of the PC (leaf, and frames interrupted by a signal) or of the byte before it
+  Address
+      va;  // for symbols: va of the PC (leaf, and frames interrupted by a signal) or of the byte before it
   FoundBy found_by;
-  bool signal_frame;    // the kernel's signal trampoline
+  bool signal_frame;  // the kernel's signal trampoline
 };
 
 struct Stack {
@@ -48,7 +50,7 @@ struct Stack {
   bool complete() const { return end == End::thread_start; }
 };
 
-// Why a stack is not complete, for people; empty for thread_start.
+/// Why a stack is not complete, for people; empty for thread_start.
 std::string describe(End end);
 
 struct StackCopy {  // memory already copied, normally [sp, sp + 32 KiB)
@@ -63,7 +65,7 @@ struct Options {
 
 class TableCache;  // unwind/table_cache.hpp
 
-// Unwinding rows and frame tables of all modules; lives as long as the ModuleCache.
+/// Unwinding rows and frame tables of all modules; lives as long as the ModuleCache.
 class UnwindCache {
  public:
   UnwindCache();
@@ -76,11 +78,11 @@ class UnwindCache {
   std::unique_ptr<TableCache> tables_;
 };
 
-// Unwinds threads of one process. Everything referred to must outlive it.
+/// Unwinds threads of one process. Everything referred to must outlive it.
 class Unwinder {
  public:
   Unwinder(elf::ProcessModules& modules, UnwindCache& cache, Options options = {});
-  // Memory outside `copy` is read through the reader of the modules.
+  /// Memory outside `copy` is read through the reader of the modules.
   Stack unwind(const Registers& start, StackCopy copy) const;
 
  private:

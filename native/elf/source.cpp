@@ -1,0 +1,95 @@
+#include "elf/source.hpp"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace hangtrace::elf {
+
+namespace {
+
+constexpr std::size_t block_size = 16 * 1024;
+constexpr std::size_t max_blocks = 64;
+
+std::int64_t mtime_ns(const struct stat& status) {
+  return std::int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
+}
+
+}  // namespace
+
+FileSource::FileSource(int fd, std::uint64_t size, std::int64_t mtime, std::uint64_t inode)
+    : fd_(fd), size_(size), mtime_ns_(mtime), inode_(inode) {}
+
+FileSource::~FileSource() {
+  ::close(fd_);
+}
+
+std::unique_ptr<FileSource> FileSource::adopt(int fd) {
+  struct stat status {};
+  if (::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) {
+    ::close(fd);
+    return nullptr;
+  }
+  return std::unique_ptr<FileSource>(new FileSource(fd, static_cast<std::uint64_t>(status.st_size),
+                                                    mtime_ns(status),
+                                                    static_cast<std::uint64_t>(status.st_ino)));
+}
+
+std::size_t FileSource::read_some(std::uint64_t offset, std::span<std::byte> into) const {
+  std::size_t done = 0;
+  while (done < into.size()) {
+    const ssize_t count =
+        ::pread(fd_, into.data() + done, into.size() - done, static_cast<off_t>(offset + done));
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) break;
+    done += static_cast<std::size_t>(count);
+  }
+  return done;
+}
+
+bool FileSource::changed() const {
+  struct stat status {};
+  return ::fstat(fd_, &status) != 0 || static_cast<std::uint64_t>(status.st_size) != size_ ||
+         mtime_ns(status) != mtime_ns_;
+}
+
+std::size_t BufferSource::read_some(std::uint64_t offset, std::span<std::byte> into) const {
+  if (offset >= bytes_.size()) return 0;
+  const std::size_t count = std::min<std::uint64_t>(into.size(), bytes_.size() - offset);
+  if (count != 0) std::memcpy(into.data(), bytes_.data() + offset, count);
+  return count;
+}
+
+const std::vector<std::byte>& CachedReader::block(std::uint64_t index) const {
+  const auto found = blocks_.find(index);
+  if (found != blocks_.end()) return found->second;
+  if (blocks_.size() >= max_blocks) blocks_.clear();
+  std::vector<std::byte> bytes(block_size);
+  bytes.resize(source_->read_some(index * block_size, bytes));
+  return blocks_.emplace(index, std::move(bytes)).first->second;
+}
+
+bool CachedReader::read(std::uint64_t offset, std::span<std::byte> into) const {
+  if (offset > source_->size() || into.size() > source_->size() - offset) return false;
+  if (into.size() > 2 * block_size) return read_through(offset, into);
+  while (!into.empty()) {
+    const std::vector<std::byte>& bytes = block(offset / block_size);
+    const std::size_t within = offset % block_size;
+    if (within >= bytes.size()) return false;
+    const std::size_t count = std::min(into.size(), bytes.size() - within);
+    std::memcpy(into.data(), bytes.data() + within, count);
+    into = into.subspan(count);
+    offset += count;
+  }
+  return true;
+}
+
+bool CachedReader::read_through(std::uint64_t offset, std::span<std::byte> into) const {
+  if (offset > source_->size() || into.size() > source_->size() - offset) return false;
+  return source_->read_some(offset, into) == into.size();
+}
+
+}  // namespace hangtrace::elf
