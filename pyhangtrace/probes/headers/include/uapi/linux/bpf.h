@@ -1,0 +1,2 @@
+// Stub of the kernel header of this name: empty, since bcc brings its own copy and includes it first.
+#pragma once

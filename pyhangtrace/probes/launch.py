@@ -1,0 +1,56 @@
+"""How the probe process is started, and what it is asked for."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+_PACKAGE_PARENT = str(Path(__file__).parents[2])
+# Isolated and without site-packages: the child needs the standard library and our own package only, and must not
+# import what happens to lie in the current directory, since it runs as root.
+_START = (
+    "import sys; sys.path.append(sys.argv[1]); from pyhangtrace.probes.child import main; main(sys.argv[2:])"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One window. `parent` is the process with which the child ends."""
+
+    pids: tuple[int, ...]
+    window_s: float
+    max_threads: int
+    calls: tuple[str, ...] = ("futex",)
+    parent: int
+
+    def command(self) -> list[str]:
+        """The command line of the child process."""
+        return [
+            sys.executable,
+            "-I",
+            "-S",
+            "-c",
+            _START,
+            _PACKAGE_PARENT,
+            json.dumps(dataclasses.asdict(self)),
+        ]
+
+
+def request(
+    pids: Sequence[int], *, window_s: float, max_threads: int, calls: Sequence[str] = ("futex",)
+) -> Request:
+    """A request of this process."""
+    return Request(
+        pids=tuple(pids), window_s=window_s, max_threads=max_threads, calls=tuple(calls), parent=os.getpid()
+    )
+
+
+def parse(text: str) -> Request:
+    """The other side of `command`."""
+    values = json.loads(text)
+    return Request(**{**values, "pids": tuple(values["pids"]), "calls": tuple(values["calls"])})

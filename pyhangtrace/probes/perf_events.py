@@ -1,0 +1,95 @@
+"""Perf events with a BPF program attached, each owned by one file descriptor: closing it detaches."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import platform
+import struct
+
+from pyhangtrace.probes.tracefs import syscall
+
+_PERF_EVENT_OPEN = {"x86_64": 298, "aarch64": 241}
+_FD_CLOEXEC = 8
+_SET_BPF = 0x40042408  # PERF_EVENT_IOC_SET_BPF
+_ENABLE = 0x2400  # PERF_EVENT_IOC_ENABLE
+
+_TYPE_SOFTWARE, _TYPE_TRACEPOINT = 1, 2
+SOFTWARE_MINOR_FAULTS, SOFTWARE_MAJOR_FAULTS = 5, 6
+_SAMPLE_RAW = 1 << 10
+
+# struct perf_event_attr up to its fifth version (112 bytes), which every kernel since 4.1 takes: type, size, config,
+# sample_period, sample_type, read_format, flags, wakeup_events, then members that stay zero.
+_ATTRIBUTES = struct.Struct("=IIQQQQQI60x")
+assert _ATTRIBUTES.size == 112
+
+
+def _open(*, kind: int, config: int, sample_type: int, cpu: int) -> int:
+    number = _PERF_EVENT_OPEN.get(platform.machine())
+    if number is None:
+        raise OSError(38, f"no system call number known for {platform.machine()}")
+    attributes = _ATTRIBUTES.pack(kind, _ATTRIBUTES.size, config, 1, sample_type, 0, 0, 1)
+    return syscall(number, attributes, -1, cpu, -1, _FD_CLOEXEC)
+
+
+def _attached(descriptor: int, program: int) -> int:
+    try:
+        fcntl.ioctl(descriptor, _SET_BPF, program)
+        fcntl.ioctl(descriptor, _ENABLE, 0)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def attach_tracepoint(tracepoint_id: int, program: int) -> int:
+    """Runs the BPF program on every hit, on all CPUs; the descriptor that keeps it attached.
+
+    Raises: OSError.
+    """
+    # The program list belongs to the tracepoint, so one event on one CPU is enough for all.
+    return _attached(
+        _open(kind=_TYPE_TRACEPOINT, config=tracepoint_id, sample_type=_SAMPLE_RAW, cpu=online_cpus()[0]),
+        program,
+    )
+
+
+def attach_software(event: int, program: int) -> list[int]:
+    """Runs the BPF program on each occurrence of a software event in any process: one descriptor per online CPU.
+
+    Period 1 of a software event is not throttled (`perf_swevent_event` passes overflow without it), so none is left
+    out.
+
+    Raises: OSError; nothing stays attached then.
+    """
+    attached: list[int] = []
+    try:
+        for cpu in online_cpus():
+            attached.append(
+                _attached(_open(kind=_TYPE_SOFTWARE, config=event, sample_type=0, cpu=cpu), program)
+            )
+    except OSError:
+        for descriptor in attached:
+            os.close(descriptor)
+        raise
+    return attached
+
+
+def try_software() -> None:
+    """Opens and closes one event for all processes. Raises: OSError saying why that is not allowed."""
+    os.close(_open(kind=_TYPE_SOFTWARE, config=SOFTWARE_MINOR_FAULTS, sample_type=0, cpu=online_cpus()[0]))
+
+
+def online_cpus() -> list[int]:
+    """Numbers of the CPUs that run, also those outside our own affinity."""
+    with open("/sys/devices/system/cpu/online", encoding="ascii") as file:
+        return parse_cpu_list(file.read())
+
+
+def parse_cpu_list(text: str) -> list[int]:
+    """`0-3,8` as numbers."""
+    cpus: list[int] = []
+    for part in text.strip().split(","):
+        first, _, last = part.partition("-")
+        cpus.extend(range(int(first), int(last or first) + 1))
+    return cpus
