@@ -14,7 +14,7 @@ from pyhangtrace.render.text.words import (
     numbers,
     plural,
     process_name,
-    process_words,
+    process_title,
     since,
     wait_words,
 )
@@ -39,7 +39,7 @@ def render_text(report: Report, *, color: bool) -> str:
     for title, block in (
         ("not the cause", _cleared(report)),
         ("memory", _memory(report)),
-        ("next", [Row(label="", lines=(clean(step),)) for step in report.verdict.next_steps]),
+        ("next", [Row(label="-", lines=(clean(step),)) for step in report.verdict.next_steps]),
         ("could not see", _coverage(report)),
     ):
         if block:
@@ -70,7 +70,7 @@ def _header(report: Report) -> list[str]:
 def _headline(report: Report, style: Style) -> list[str]:
     verdict = report.verdict
     state = verdict.state.value.upper()
-    title = _title(report)
+    title = headline_title(report)
     right = verdict.confidence.value
     oldest = _oldest(report)
     if verdict.state in (State.HUNG, State.BUSY, State.SLOW) and oldest:
@@ -84,7 +84,8 @@ def _headline(report: Report, style: Style) -> list[str]:
     ]
 
 
-def _title(report: Report) -> str:
+def headline_title(report: Report) -> str:
+    """The verdict in half a line: `rank 3 keeps 7 ranks waiting`."""
     verdict = report.verdict
     absent = [item.rank for item in verdict.culprits if item.part is Part.ABSENT and item.rank is not None]
     parties = [item for item in verdict.culprits if item.part is Part.PARTY]
@@ -121,13 +122,15 @@ def _culprit_name(culprit: Culprit) -> str:
 
 
 def _oldest(report: Report) -> float | None:
-    named = (
-        {item.wait for item in report.verdict.culprits}
-        | set(report.verdict.chain)
-        | set(report.verdict.cycle)
-    )
-    ages = [wait.since_s for wait in report.waits if wait.id in named and wait.since_s is not None]
-    return max(ages, default=None)
+    """Since when somebody waits in vain: the oldest victim, without victims the oldest wait of those named."""
+    verdict = report.verdict
+    victims = {item.wait for item in verdict.victims}
+    named = {item.wait for item in verdict.culprits} | set(verdict.chain) | set(verdict.cycle)
+    for group in (victims, named):
+        ages = [wait.since_s for wait in report.waits if wait.id in group and wait.since_s is not None]
+        if ages:
+            return max(ages)
+    return None
 
 
 def _summary(report: Report) -> list[str]:
@@ -175,7 +178,7 @@ def _culprit_rows(report: Report) -> Iterator[Row]:
         name = clean((thread.name or thread.comm) if thread else (culprit.thread or "?"))
         place = f"pid {culprit.pid}" + (f", thread {name} ({culprit.tid})" if culprit.tid is not None else "")
         if process is not None and (culprit.rank is None or process.role is Role.OUTSIDER):
-            place = process_words(process)
+            place = process_title(process)
         lines.append(f"{place} {wait_words(wait, report)}" if wait else place)
         lines += _stack_lines(thread)
         yield Row(

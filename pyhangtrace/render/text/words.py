@@ -54,6 +54,18 @@ def age(seconds: float | None) -> str:
     return f"{seconds / 86400:.0f} d"
 
 
+def size(amount: int | None) -> str:
+    """A size for people, decimal: `412 GB`, `27 MB`; "" if unknown."""
+    if amount is None:
+        return ""
+    value = float(amount)
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit in ("B", "kB") or value >= 10 else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} TB"
+
+
 def since(seconds: float | None) -> str:
     """`since 74 s`, or "" if unknown."""
     text = age(seconds)
@@ -80,12 +92,17 @@ def process_name(process: ReportProcess) -> str:
     return f"pid {process.pid}"
 
 
-def process_words(process: ReportProcess) -> str:
-    """`pid 9911 (python warmup.py, another job)`."""
+def process_title(process: ReportProcess) -> str:
+    """`python warmup.py, outside the job`."""
     title = clean(process.title or "?")
     title = title if len(title) <= 48 else title[:47] + "…"
     outsider = ", outside the job" if process.role is Role.OUTSIDER else ""
-    return f"pid {process.pid} ({title}{outsider})"
+    return title + outsider
+
+
+def process_words(process: ReportProcess) -> str:
+    """`pid 9911 (python warmup.py, outside the job)`."""
+    return f"pid {process.pid} ({process_title(process)})"
 
 
 def collective_words(collective: Collective) -> str:

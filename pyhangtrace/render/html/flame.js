@@ -1,0 +1,213 @@
+"use strict";
+// Draws the merged stacks of all ranks. One column per class of equal stacks (not per thread): with width
+// proportional to threads, the one odd rank of a thousand would be thinner than a pixel. Equal neighbouring
+// frames become one box; children are ordered by their rarest class, so the odd one stands at the left.
+(function () {
+  const data = JSON.parse(document.getElementById("hangtrace-data").textContent);
+  const chart = document.getElementById("flame");
+  const details = document.getElementById("details");
+  const search = document.getElementById("search");
+  const found = document.getElementById("found");
+  const service = document.getElementById("service");
+  const back = document.getElementById("back");
+  const ROW = 20;
+
+  function node(frame, parent) {
+    return { frame, parent, children: [], byKey: new Map(), classes: [], rarest: Infinity, columns: 0 };
+  }
+
+  // The prefix tree of all shown classes.
+  function build() {
+    const root = node(null, null);
+    root.label = "all";
+    for (const item of data.classes) {
+      if (item.service && !service.checked) continue;
+      let at = root;
+      at.classes.push(item);
+      for (const index of item.frames) {
+        let next = at.byKey.get(index);
+        if (!next) {
+          next = node(data.frames[index], at);
+          at.byKey.set(index, next);
+          at.children.push(next);
+        }
+        next.classes.push(item);
+        at = next;
+      }
+      at.ends = true;
+    }
+    finish(root);
+    return root;
+  }
+
+  // Iterative: a stack may be deeper than the script engine's own.
+  function finish(root) {
+    const order = [root];
+    for (let i = 0; i < order.length; i++) order.push(...order[i].children);
+    for (let i = order.length - 1; i >= 0; i--) {
+      const at = order[i];
+      for (const item of at.classes) at.rarest = Math.min(at.rarest, item.members.length);
+      at.children.sort((a, b) => a.rarest - b.rarest);
+      const below = at.children.reduce((sum, child) => sum + child.columns, 0);
+      at.columns = Math.max(1, below + (at.ends && at.children.length ? 1 : 0));
+    }
+  }
+
+  function ranksOf(at) {
+    return at.classes.flatMap((item) => item.members.map((m) => m.rank).filter((r) => r !== null));
+  }
+
+  function fold(numbers) {
+    const sorted = [...new Set(numbers)].sort((a, b) => a - b);
+    const parts = [];
+    for (let i = 0; i < sorted.length; ) {
+      let j = i;
+      while (j + 1 < sorted.length && sorted[j + 1] === sorted[j] + 1) j++;
+      parts.push(i === j ? String(sorted[i]) : sorted[i] + "-" + sorted[j]);
+      i = j + 1;
+    }
+    return parts.join(",");
+  }
+
+  function rankText(at) {
+    const ranks = fold(ranksOf(at));
+    const threads = at.classes.reduce((sum, item) => sum + item.members.length, 0);
+    return ranks ? "[" + ranks + "]" : "[" + threads + " threads]";
+  }
+
+  let root = build();
+  let zoomed = root;
+  let selected = null;
+
+  function box(at, depth, left, width) {
+    const element = document.createElement("button");
+    element.type = "button";
+    element.className = "box " + (at.frame ? at.frame.kind : "root");
+    element.style.top = depth * ROW + "px";
+    element.style.left = left * 100 + "%";
+    element.style.width = "calc(" + width * 100 + "% - 1px)";
+    const name = at.frame ? at.frame.label : "all ranks";
+    element.textContent = rankText(at) + " " + name;
+    element.title = name;
+    element.dataset.ranks = fold(ranksOf(at));
+    element.dataset.label = name;
+    if (matches(at)) element.classList.add("match");
+    element.addEventListener("click", () => {
+      select(at);
+      zoom(at);
+    });
+    element.addEventListener("mouseenter", () => show(at));
+    element.addEventListener("focus", () => show(at));
+    element.addEventListener("mouseleave", () => selected && show(selected));
+    return element;
+  }
+
+  function draw() {
+    chart.replaceChildren();
+    let deepest = 0;
+    // What leads to the zoomed frame stays on top, full width, so that one click goes back.
+    const path = [];
+    for (let at = zoomed.parent; at; at = at.parent) path.unshift(at);
+    path.forEach((at, depth) => {
+      const element = box(at, depth, 0, 1);
+      element.classList.add("path");
+      chart.append(element);
+    });
+    const queue = [[zoomed, path.length, 0, 1]];
+    while (queue.length) {
+      const [at, depth, left, width] = queue.pop();
+      deepest = Math.max(deepest, depth);
+      chart.append(box(at, depth, left, width));
+      let from = left;
+      for (const child of at.children) {
+        const share = (width * child.columns) / at.columns;
+        queue.push([child, depth + 1, from, share]);
+        from += share;
+      }
+    }
+    chart.style.height = (deepest + 1) * ROW + "px";
+    back.disabled = zoomed === root;
+    count();
+  }
+
+  function zoom(at) {
+    zoomed = at;
+    draw();
+  }
+
+  function select(at) {
+    selected = at;
+    show(at);
+  }
+
+  function line(parent, name, text) {
+    const row = document.createElement("div");
+    const label = document.createElement("b");
+    label.textContent = name + " ";
+    row.append(label, text);
+    parent.append(row);
+  }
+
+  function show(at) {
+    details.replaceChildren();
+    const frame = at.frame;
+    line(details, frame ? frame.kind : "all", frame ? frame.function : "every stack of every rank");
+    if (frame && frame.file) line(details, "at", frame.file + (frame.line ? ":" + frame.line : ""));
+    if (frame && frame.module) line(details, "in", frame.module);
+    if (frame) line(details, "found by", frame.found_by);
+    const ranks = ranksOf(at);
+    if (ranks.length) {
+      line(details, "ranks", fold(ranks));
+      const others = data.ranks.filter((rank) => !ranks.includes(rank));
+      if (others.length) line(details, "not here", fold(others));
+    }
+    const members = at.classes.flatMap((item) => item.members);
+    line(details, "threads", String(members.length));
+    for (const member of members.slice(0, 64)) {
+      const who = member.rank === null ? "pid " + member.pid : "rank " + member.rank + ", pid " + member.pid;
+      const row = document.createElement("div");
+      row.textContent = who + ", " + member.thread + " (" + member.tid + ")" + (member.wait ? ": " + member.wait : "");
+      details.append(row);
+    }
+    if (members.length > 64) line(details, "and", members.length - 64 + " more");
+  }
+
+  function matches(at) {
+    const wanted = search.value.trim().toLowerCase();
+    return Boolean(wanted && at.frame && at.frame.label.toLowerCase().includes(wanted));
+  }
+
+  function count() {
+    if (!search.value.trim()) {
+      found.textContent = "";
+      return;
+    }
+    const hit = [...chart.querySelectorAll(".match")];
+    const threads = new Set();
+    const walk = [root];
+    while (walk.length) {
+      const at = walk.pop();
+      if (matches(at)) at.classes.forEach((item) => item.members.forEach((m) => threads.add(m.tid)));
+      else walk.push(...at.children);
+    }
+    found.textContent = hit.length + " frames shown, " + threads.size + " threads in all";
+  }
+
+  search.addEventListener("input", draw);
+  service.addEventListener("change", () => {
+    root = zoomed = build();
+    selected = null;
+    draw();
+    show(root);
+  });
+  back.addEventListener("click", () => zoom(root));
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") zoom(root);
+    if (event.key === "/" && document.activeElement !== search) {
+      event.preventDefault();
+      search.focus();
+    }
+  });
+  draw();
+  show(root);
+})();

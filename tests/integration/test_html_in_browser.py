@@ -1,0 +1,116 @@
+"""The page in a real headless browser: it draws, searches, zooms and explains under its own security policy."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyhangtrace.render.html.page import render_html
+from tests.unit.render import sample
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def driver(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium (make setup-test)")
+    path = shutil.which("chromedriver")
+    if path is None:
+        pytest.skip("needs chromedriver (make setup-test)")
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for flag in (
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-quic",
+        "--no-first-run",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        "--disable-dev-shm-usage",
+        f"--user-data-dir={tmp_path_factory.mktemp('profile')}",
+        "--window-size=1200,900",
+    ):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(executable_path=path))
+    yield browser
+    browser.quit()
+
+
+@pytest.fixture
+def page(driver: Any, tmp_path: Path) -> Any:
+    path = tmp_path / "report.html"
+    path.write_text(render_html(sample.report()), encoding="utf-8")
+    driver.get(path.as_uri())
+    return driver
+
+
+def boxes(page: Any) -> list[dict[str, str]]:
+    return page.execute_script(
+        "return [...document.querySelectorAll('#flame .box')].map(e => "
+        "({ranks: e.dataset.ranks, label: e.dataset.label, left: e.style.left, width: e.style.width,"
+        "  classes: e.className}))"
+    )
+
+
+def test_draws_without_errors(page: Any) -> None:
+    labels = {box["label"] for box in boxes(page)}
+    assert {"all ranks", "<module> (worker.py:12)", "build (kernels.py:41)"} <= labels
+    assert [entry for entry in page.get_log("browser") if entry["level"] == "SEVERE"] == []
+
+
+def test_the_odd_rank_stands_left_and_is_as_wide_as_the_seven_others(page: Any) -> None:
+    by_label = {box["label"]: box for box in boxes(page)}
+    odd = by_label["build (kernels.py:41)"]
+    others = by_label["all_reduce (distributed_c10d.py:3252)"]
+    assert (odd["ranks"], others["ranks"]) == ("3", "0-2,4-7")
+    assert odd["width"] == others["width"]
+    assert float(odd["left"].rstrip("%")) < float(others["left"].rstrip("%"))
+
+
+def test_search_marks_and_counts(page: Any) -> None:
+    field = page.find_element("id", "search")
+    field.send_keys("ALL_REDUCE")
+    assert [b["ranks"] for b in boxes(page) if "match" in b["classes"]] == ["0-2,4-7"]
+    assert page.find_element("id", "found").text == "1 frames shown, 7 threads in all"
+
+
+def test_zoom_and_back(page: Any) -> None:
+    before = boxes(page)
+    target = next(
+        e
+        for e in page.find_elements("css selector", "#flame .box")
+        if "build" in e.get_attribute("data-label")
+    )
+    target.click()
+    zoomed = boxes(page)
+    assert "all_reduce (distributed_c10d.py:3252)" not in {box["label"] for box in zoomed}
+    assert next(b for b in zoomed if "build" in b["label"])["left"] == "0%"
+    page.find_element("id", "back").click()
+    assert boxes(page) == before
+
+
+def test_details_name_ranks_and_who_is_not_there(page: Any) -> None:
+    target = next(
+        e
+        for e in page.find_elements("css selector", "#flame .box")
+        if "all_reduce" in e.get_attribute("data-label")
+    )
+    target.click()
+    details = page.find_element("id", "details").text
+    assert "ranks 0-2,4-7" in details
+    assert "not here 3" in details
+    assert "/opt/torch/distributed/distributed_c10d.py:3252" in details
+    assert "rank 0, pid 4240, MainThread (4240): waits in all_reduce #418 of tp" in details
+
+
+def test_service_threads_are_shown_when_asked_for(page: Any) -> None:
+    assert not any("epoll_wait" in box["label"] for box in boxes(page))
+    page.find_element("id", "service").click()
+    assert any("epoll_wait" in box["label"] for box in boxes(page))
