@@ -64,6 +64,9 @@ class LockFacts:
     shared_key: tuple[int, int, int] | None = None
     python_lock_address: int | None = None
     problem: str | None = None
+    expected: int | None = None  # the value the thread went to sleep on
+    mutex: int | None = None  # condition: the mutex its waiter gave up and will want back
+    owner_function: str | None = None  # python_lock: the function whose `with` block holds it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,6 +193,8 @@ class FileLock:
     waiters: tuple[int, ...] = ()
     openers: tuple[int, ...] = ()  # processes that have this inode open
     path: str | None = None
+    # Descriptors that carry the lock (fdinfo): who really holds a flock whose taker has died or passed it on.
+    holders: tuple[Holder, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,6 +291,7 @@ class OomKill:
     pid: int
     comm: str
     text: str
+    age_s: float | None = None  # before the evidence was taken
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
