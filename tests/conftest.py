@@ -18,7 +18,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     reasons = {
         "root": None if os.geteuid() == 0 else "needs root",
         "torch": None if importlib.util.find_spec("torch") else "needs PyTorch (make setup-test)",
-        "browser": None if browser() else "needs a headless Chromium",
+        "browser": None if browser() and shutil.which("chromedriver") else "needs Chromium and chromedriver",
     }
     for item in items:
         for marker, reason in reasons.items():

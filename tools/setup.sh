@@ -43,6 +43,7 @@ has_bcc() { compgen -G '/usr/lib/python3*/dist-packages/bcc/__init__.py' >/dev/n
     compgen -G '/usr/lib*/python3*/site-packages/bcc/__init__.py' >/dev/null; }
 has_browser() {
     local name
+    command -v chromedriver >/dev/null || return
     for name in chromium chromium-browser google-chrome google-chrome-stable chrome; do
         command -v "$name" >/dev/null && return
     done
@@ -61,7 +62,7 @@ look_for_system_packages() {
     has_header lzma.h || optional+=(liblzma-dev) # symbols of builds that carry them compressed
     if [ $for_tests = yes ]; then
         has_header doctest/doctest.h || required+=(doctest-dev)
-        has_browser || optional+=(chromium)
+        has_browser || optional+=(chromium chromium-driver)
     fi
 }
 
