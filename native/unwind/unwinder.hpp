@@ -63,7 +63,8 @@ struct Options {
   bool repair = true;  // prologue arithmetic and stack scan where a needed register is unknown
 };
 
-class TableCache;  // unwind/table_cache.hpp
+class TableCache;    // unwind/table_cache.hpp
+class CallResolver;  // unwind/call_site.hpp
 
 /// Unwinding rows and frame tables of all modules; lives as long as the ModuleCache.
 class UnwindCache {
@@ -78,10 +79,13 @@ class UnwindCache {
   std::unique_ptr<TableCache> tables_;
 };
 
-/// Unwinds threads of one process. Everything referred to must outlive it.
+/// Unwinds threads of one process, in one look. Everything referred to must outlive it.
 class Unwinder {
  public:
   Unwinder(elf::ProcessModules& modules, UnwindCache& cache, Options options = {});
+  ~Unwinder();
+  Unwinder(const Unwinder&) = delete;
+  Unwinder& operator=(const Unwinder&) = delete;
   /// Memory outside `copy` is read through the reader of the modules.
   Stack unwind(const Registers& start, StackCopy copy) const;
 
@@ -89,6 +93,7 @@ class Unwinder {
   elf::ProcessModules& modules_;
   UnwindCache& cache_;
   Options options_;
+  std::unique_ptr<CallResolver> calls_;
 };
 
 }  // namespace hangtrace::unwind

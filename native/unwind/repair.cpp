@@ -1,0 +1,163 @@
+// Repairs: what to do where the frame pointer is needed and not known, or code has no unwind table. A guess
+// is taken only if the word it makes a return address follows a call of the very function; where the target
+// of that call cannot be told, only if everything further out is consistent up to the thread's start.
+#include <algorithm>
+
+#include "unwind/prologue.hpp"
+#include "unwind/walk.hpp"
+
+namespace hangtrace::unwind {
+
+namespace {
+
+constexpr const Layout& layout = x86_64;
+constexpr int max_depth = 3;
+constexpr std::uint64_t scan_bytes = 64 << 10;
+constexpr std::size_t max_indirect = 64;  // candidates tried
+constexpr Address stack_alignment = 16;   // System V AMD64: at a call
+
+bool is_certain(Link link) {
+  return link == Link::direct || link == Link::tail_call;
+}
+
+}  // namespace
+
+bool Walk::can_repair() const {
+  return context_.options.repair && depth_ < max_depth;
+}
+
+// What the row's CFA is if the frame pointer were `value`, and how well the return address there fits.
+std::optional<Walk::Candidate> Walk::candidate(const Frame& frame, const Row& row, const Registers& registers,
+                                               Address value) {
+  Registers guess = registers;
+  guess.set(layout.frame_pointer, value);
+  const auto cfa = compute_cfa(row, guess).cfa;
+  if (!cfa || *cfa <= *registers.get(layout.stack_pointer) || *cfa % stack_alignment != 0)
+    return std::nullopt;
+  const Rule& rule = row.rules[row.return_address];
+  if (rule.kind != RuleKind::offset) return std::nullopt;
+  const auto return_address = context_.memory.word(*cfa + static_cast<Address>(rule.value));
+  if (!return_address) return std::nullopt;
+  const Link link = context_.calls.link(*return_address, row.begin + frame.bias, row.end + frame.bias);
+  if (link == Link::none) return std::nullopt;
+  return Candidate{value, *cfa, link};
+}
+
+Walk::Attempt Walk::attempt(const Registers& registers) {
+  const Stack rest = Walk(context_, depth_ + 1).run(registers, false, FoundBy::scan);
+  Attempt result;
+  result.complete = rest.complete();
+  if (rest.frames.size() < 2) {
+    // Nothing called the outermost frame, so there is nothing to contradict it.
+    if (result.complete) result.next = Link::indirect;
+    return result;
+  }
+  const Frame& first = rest.frames[0];
+  if (first.module == nullptr || first.sp == 0) return result;
+  const auto range = context_.tables.of(*first.module).function(first.va);
+  if (!range) return result;
+  result.second_slot = first.sp - sizeof(Address);
+  result.next = context_.calls.link(rest.frames[1].pc, range->begin + first.bias, range->end + first.bias);
+  return result;
+}
+
+Walk::Attempt Walk::attempt(const Row& row, const Registers& registers, const Candidate& candidate) {
+  Registers guess = registers;
+  guess.set(layout.frame_pointer, candidate.frame_pointer);
+  const Caller caller = step(row, guess, candidate.cfa);
+  return caller.problem ? Attempt{} : attempt(caller.registers);
+}
+
+std::optional<Walk::Repair> Walk::repair_frame_pointer(const Frame& frame, const Row& row,
+                                                       const Registers& registers) {
+  if (!can_repair() || registers.has(layout.frame_pointer) || row.signal_frame) return std::nullopt;
+  const Address sp = *registers.get(layout.stack_pointer);
+  const auto accept = [&](Address value, FoundBy found_by) {
+    Repair repair{registers, found_by};
+    repair.registers.set(layout.frame_pointer, value);
+    return repair;
+  };
+
+  const Prologue prologue = read_prologue(*frame.module, row.begin, frame.va);
+  const Address lowest = (sp + prologue.below + 7) / 8 * 8;
+  if (prologue.sets_frame_pointer && prologue.exact && !prologue.dynamic) {
+    // Without alignment there is one possible value, else one for each distance the alignment may have
+    // skipped.
+    std::optional<Candidate> only;
+    bool unique = true;
+    for (Address value = lowest; value <= lowest + prologue.alignment; value += 8) {
+      const auto found = candidate(frame, row, registers, value);
+      if (!found) continue;
+      if (found->link == Link::indirect) {
+        const Attempt tried = attempt(row, registers, *found);
+        if (!tried.complete || tried.next == Link::none) continue;
+      }
+      unique = !only;
+      only = found;
+      if (!unique) break;
+    }
+    if (only && unique) return accept(only->frame_pointer, FoundBy::prologue);
+  }
+
+  std::vector<Candidate> certain;
+  std::vector<Candidate> indirect;
+  for (Address value = lowest; value < lowest + scan_bytes; value += 8) {
+    if (--context_.budget.words < 0) return std::nullopt;
+    if (!context_.memory.word(value)) break;
+    const auto found = candidate(frame, row, registers, value);
+    if (!found) continue;
+    if (!is_certain(found->link)) {
+      if (indirect.size() < max_indirect) indirect.push_back(*found);
+      continue;
+    }
+    const Attempt tried = attempt(row, registers, *found);
+    if (tried.complete && tried.next != Link::none) return accept(value, FoundBy::scan);
+    certain.push_back(*found);
+  }
+  if (certain.size() == 1) return accept(certain.front().frame_pointer, FoundBy::scan);
+  if (!certain.empty()) return std::nullopt;
+  for (const Candidate& found : indirect) {
+    const Attempt tried = attempt(row, registers, found);
+    if (!tried.complete || tried.next == Link::none) continue;
+    // If its caller was called through a pointer too, that call may just as well be the one of this function,
+    // and the frame between them a leftover.
+    const bool ambiguous =
+        tried.next == Link::indirect && std::ranges::any_of(indirect, [&](const Candidate& other) {
+          return other.cfa - sizeof(Address) == tried.second_slot;
+        });
+    if (ambiguous) return std::nullopt;
+    return accept(found.frame_pointer, FoundBy::scan);
+  }
+  return std::nullopt;
+}
+
+std::optional<Walk::Repair> Walk::repair_without_table(const Frame& frame, const Registers& registers) {
+  if (!can_repair()) return std::nullopt;
+  const Address sp = *registers.get(layout.stack_pointer);
+  std::vector<Address> indirect_slots;
+  std::optional<Repair> first;
+  Attempt first_attempt;
+  for (Address slot = (sp + 7) / 8 * 8; slot < sp + scan_bytes; slot += 8) {
+    if (--context_.budget.words < 0) return std::nullopt;
+    const auto word = context_.memory.word(slot);
+    if (!word) break;
+    if ((slot + sizeof(Address)) % stack_alignment != 0) continue;
+    const Link link = context_.calls.link_to_unknown(*word, frame.pc);
+    if (link == Link::none) continue;
+    Registers guess = Registers::from_pc_sp(*word, slot + sizeof(Address));
+    const Attempt tried = attempt(guess);
+    if (!tried.complete || tried.next == Link::none) continue;
+    if (is_certain(link)) return Repair{guess, FoundBy::scan};
+    indirect_slots.push_back(slot);
+    if (!first) {
+      first = Repair{guess, FoundBy::scan};
+      first_attempt = tried;
+    }
+    if (indirect_slots.size() >= max_indirect) break;
+  }
+  const bool ambiguous = first && first_attempt.next == Link::indirect &&
+                         std::ranges::find(indirect_slots, first_attempt.second_slot) != indirect_slots.end();
+  return ambiguous ? std::nullopt : first;
+}
+
+}  // namespace hangtrace::unwind

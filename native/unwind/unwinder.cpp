@@ -1,0 +1,52 @@
+#include "unwind/unwinder.hpp"
+
+#include "unwind/call_site.hpp"
+#include "unwind/stack_memory.hpp"
+#include "unwind/table_cache.hpp"
+#include "unwind/walk.hpp"
+
+namespace hangtrace::unwind {
+
+UnwindCache::UnwindCache() : tables_(std::make_unique<TableCache>()) {}
+UnwindCache::~UnwindCache() = default;
+
+std::string describe(End end) {
+  switch (end) {
+    case End::thread_start:
+      return {};
+    case End::no_code:
+      return "the return address is not in code";
+    case End::no_table:
+      return "code without unwind table";
+    case End::bad_table:
+      return "unusable unwind table";
+    case End::unknown_register:
+      return "a register that is needed is not known";
+    case End::unreadable:
+      return "stack memory cannot be read";
+    case End::no_progress:
+      return "the stack does not lead outwards";
+    case End::too_deep:
+      return "too many frames";
+    case End::unsupported:
+      return "machine not supported";
+  }
+  return {};
+}
+
+Unwinder::Unwinder(elf::ProcessModules& modules, UnwindCache& cache, Options options)
+    : modules_(modules),
+      cache_(cache),
+      options_(options),
+      calls_(std::make_unique<CallResolver>(modules, cache.tables())) {}
+
+Unwinder::~Unwinder() = default;
+
+Stack Unwinder::unwind(const Registers& start, StackCopy copy) const {
+  const StackMemory memory(copy.base, copy.bytes, modules_.reader(), modules_.mappings());
+  Budget budget;
+  const WalkContext context{modules_, cache_.tables(), *calls_, memory, options_, budget};
+  return Walk(context, 0).run(start, true, FoundBy::leaf);
+}
+
+}  // namespace hangtrace::unwind

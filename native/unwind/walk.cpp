@@ -1,0 +1,221 @@
+#include "unwind/walk.hpp"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "elf/symbols.hpp"
+#include "unwind/expression.hpp"
+
+namespace hangtrace::unwind {
+
+namespace {
+
+constexpr const Layout& layout = x86_64;
+constexpr int max_signal_frames = 16;
+
+}  // namespace
+
+Walk::Computed Walk::compute_cfa(const Row& row, const Registers& registers) const {
+  if (row.cfa_kind == CfaKind::register_offset) {
+    const auto base = registers.get(row.cfa_register);
+    if (!base) return {std::nullopt, true};
+    return {*base + static_cast<Address>(row.cfa_offset), false};
+  }
+  const auto result = run_expression(row.expression(row.cfa_offset, row.cfa_expression_size), registers,
+                                     context_.memory, std::nullopt);
+  if (result.problem == ExpressionProblem::none) return {result.value, false};
+  return {std::nullopt, result.problem == ExpressionProblem::unknown_register};
+}
+
+std::optional<std::uint64_t> Walk::apply(const Rule& rule, const Row& row, const Registers& registers,
+                                         Address cfa) const {
+  switch (rule.kind) {
+    case RuleKind::same:
+    case RuleKind::undefined:
+      return std::nullopt;
+    case RuleKind::offset:
+      return context_.memory.word(cfa + static_cast<Address>(rule.value));
+    case RuleKind::value_offset:
+      return cfa + static_cast<Address>(rule.value);
+    case RuleKind::other_register:
+      return rule.value >= 0 && rule.value < std::int64_t{max_registers}
+                 ? registers.get(static_cast<unsigned>(rule.value))
+                 : std::nullopt;
+    case RuleKind::expression:
+    case RuleKind::value_expression: {
+      const auto result =
+          run_expression(row.expression(rule.value, rule.size), registers, context_.memory, cfa);
+      if (result.problem != ExpressionProblem::none) return std::nullopt;
+      if (rule.kind == RuleKind::value_expression) return result.value;
+      return context_.memory.word(result.value);
+    }
+  }
+  return std::nullopt;
+}
+
+Walk::Caller Walk::step(const Row& row, const Registers& registers, Address cfa) const {
+  Caller caller{registers, std::nullopt};
+  for (unsigned number = 0; number < layout.count; ++number) {
+    const Rule& rule = row.rules[number];
+    if (rule.kind == RuleKind::same) {
+      // The callee may have changed it without saying so, except that a signal saves everything.
+      if (!row.signal_frame && (layout.caller_saved >> number & 1) != 0) caller.registers.forget(number);
+      continue;
+    }
+    if (const auto value = apply(rule, row, registers, cfa)) {
+      caller.registers.set(number, *value);
+    } else {
+      caller.registers.forget(number);
+    }
+  }
+  if (row.rules[layout.stack_pointer].kind == RuleKind::same) caller.registers.set(layout.stack_pointer, cfa);
+  const Rule& rule = row.rules[row.return_address];
+  if (rule.kind == RuleKind::same) {
+    caller.problem = End::bad_table;
+    return caller;
+  }
+  const auto pc = row.return_address == layout.return_address ? caller.registers.get(row.return_address)
+                                                              : apply(rule, row, registers, cfa);
+  if (!pc) {
+    caller.problem = rule.kind == RuleKind::offset || rule.kind == RuleKind::expression
+                         ? End::unreadable
+                         : End::unknown_register;
+    return caller;
+  }
+  caller.registers.set(layout.return_address, *pc);
+  if (!caller.registers.has(layout.stack_pointer)) caller.problem = End::unknown_register;
+  return caller;
+}
+
+// The kernel's x86-64 signal frame, for C libraries whose trampoline has no unwind table (musl). At the
+// trampoline the stack pointer is at struct ucontext; offsets are those of uc_mcontext.gregs
+// (asm/sigcontext.h).
+std::optional<Registers> Walk::from_signal_trampoline(const elf::Module& module, Address va,
+                                                      Address sp) const {
+  constexpr std::array<std::uint8_t, 9> trampoline{0x48, 0xc7, 0xc0, 0x0f, 0,
+                                                   0,    0,    0x0f, 0x05};  // mov $15,%rax
+  std::array<std::uint8_t, 9> code{};
+  if (!module.read_va(va, std::as_writable_bytes(std::span(code))) || code != trampoline) return std::nullopt;
+  constexpr std::array<std::pair<unsigned, Address>, 17> saved{{{8, 40},
+                                                                {9, 48},
+                                                                {10, 56},
+                                                                {11, 64},
+                                                                {12, 72},
+                                                                {13, 80},
+                                                                {14, 88},
+                                                                {15, 96},
+                                                                {5, 104},
+                                                                {4, 112},
+                                                                {6, 120},
+                                                                {3, 128},
+                                                                {1, 136},
+                                                                {0, 144},
+                                                                {2, 152},
+                                                                {7, 160},
+                                                                {16, 168}}};
+  Registers registers;
+  for (const auto& [number, offset] : saved) {
+    const auto value = context_.memory.word(sp + offset);
+    if (!value) return std::nullopt;
+    registers.set(number, *value);
+  }
+  return registers;
+}
+
+// Thread and process entries of C libraries that have no unwind table for them.
+bool Walk::is_thread_entry(const Frame& frame) const {
+  constexpr std::array<std::string_view, 5> entries{"_start", "clone", "__clone", "clone3", "__clone3"};
+  const elf::SymbolQuery query{frame.module, frame.va};
+  const elf::Symbol* symbol = elf::symbolize(std::span(&query, 1)).front();
+  return symbol != nullptr && std::ranges::find(entries, symbol->name) != entries.end();
+}
+
+Stack Walk::run(Registers registers, bool exact_pc, FoundBy found_by) {
+  Stack stack;
+  int signal_frames = 0;
+  const auto ends = [&stack](End end) {
+    stack.end = end;
+    return std::move(stack);
+  };
+  for (;;) {
+    if (stack.frames.size() >= context_.options.max_frames || --context_.budget.frames < 0)
+      return ends(End::too_deep);
+    const auto pc = registers.get(layout.return_address);
+    const auto sp = registers.get(layout.stack_pointer);
+    if (!pc || !sp) return ends(End::unknown_register);
+    if (*pc == 0 && !stack.frames.empty()) return ends(End::thread_start);
+
+    const auto location = context_.modules.locate_code(exact_pc ? *pc : *pc - 1);
+    Frame frame{*pc, 0, nullptr, 0, exact_pc ? *pc : *pc - 1, found_by, false};
+    if (!location) {
+      // The thread's own PC is a fact, a word taken for a return address is not.
+      if (stack.frames.empty() && found_by == FoundBy::leaf) stack.frames.push_back(frame);
+      return ends(End::no_code);
+    }
+    frame.module = location->module;
+    frame.bias = location->bias;
+    frame.va = location->va;
+    if (frame.module != nullptr && frame.module->machine() != elf::Machine::x86_64) {
+      stack.frames.push_back(frame);
+      return ends(End::unsupported);
+    }
+
+    const auto answer =
+        frame.module == nullptr ? FrameTable::Answer{} : context_.tables.of(*frame.module).row(frame.va);
+    if (!answer.row) {
+      if (frame.module != nullptr) {
+        if (auto interrupted = from_signal_trampoline(*frame.module, *pc - frame.bias, *sp)) {
+          frame.signal_frame = true;
+          stack.frames.push_back(frame);
+          if (++signal_frames > max_signal_frames) return ends(End::no_progress);
+          registers = *interrupted;
+          exact_pc = true;
+          found_by = FoundBy::cfi;
+          continue;
+        }
+      }
+      stack.frames.push_back(frame);
+      if (frame.module != nullptr && !exact_pc && is_thread_entry(frame)) return ends(End::thread_start);
+      const auto repair = repair_without_table(frame, registers);
+      if (!repair) return ends(answer.broken ? End::bad_table : End::no_table);
+      registers = repair->registers;
+      found_by = repair->found_by;
+      exact_pc = false;
+      continue;
+    }
+
+    const Row& row = *answer.row;
+    frame.signal_frame = row.signal_frame;
+    FoundBy next_found_by = FoundBy::cfi;
+    Computed computed = compute_cfa(row, registers);
+    const bool is_outermost = row.rules[row.return_address].kind == RuleKind::undefined;
+    if (!computed.cfa && !is_outermost) {
+      const auto repair =
+          computed.unknown_register ? repair_frame_pointer(frame, row, registers) : std::nullopt;
+      if (repair) {
+        registers = repair->registers;
+        next_found_by = repair->found_by;
+        computed = compute_cfa(row, registers);
+      }
+      if (!computed.cfa) {
+        stack.frames.push_back(frame);
+        return ends(computed.unknown_register ? End::unknown_register : End::unreadable);
+      }
+    }
+    frame.sp = computed.cfa.value_or(0);
+    stack.frames.push_back(frame);
+    if (is_outermost) return ends(End::thread_start);
+    // Only a signal may have come from another stack.
+    if (row.signal_frame ? ++signal_frames > max_signal_frames : *computed.cfa <= *sp)
+      return ends(End::no_progress);
+
+    const Caller caller = step(row, registers, *computed.cfa);
+    if (caller.problem) return ends(*caller.problem);
+    registers = caller.registers;
+    exact_pc = row.signal_frame;
+    found_by = next_found_by;
+  }
+}
+
+}  // namespace hangtrace::unwind

@@ -1,0 +1,81 @@
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "unwind/call_site.hpp"
+#include "unwind/stack_memory.hpp"
+#include "unwind/table_cache.hpp"
+#include "unwind/unwinder.hpp"
+
+namespace hangtrace::unwind {
+
+/// Work left for one thread, shared by all attempts to repair its stack.
+struct Budget {
+  int frames = 20000;
+  int words = 100000;  // of stack searched
+};
+
+/// What a walk needs besides registers.
+struct WalkContext {
+  elf::ProcessModules& modules;
+  TableCache& tables;
+  CallResolver& calls;
+  const StackMemory& memory;
+  const Options& options;
+  Budget& budget;
+};
+
+/// One walk from a set of registers to the outermost frame it can reach. Repairs try further walks from
+/// guessed registers, `depth` deep.
+class Walk {
+ public:
+  Walk(const WalkContext& context, int depth) : context_(context), depth_(depth) {}
+  /// `exact_pc`: the PC is that of an instruction which did not run yet, not a return address.
+  Stack run(Registers registers, bool exact_pc, FoundBy found_by);
+
+ private:
+  struct Computed {
+    std::optional<Address> cfa;
+    bool unknown_register = false;
+  };
+  struct Caller {
+    Registers registers;
+    std::optional<End> problem;
+  };
+  struct Repair {
+    Registers registers;
+    FoundBy found_by;
+  };
+  struct Candidate {
+    Address frame_pointer;
+    Address cfa;
+    Link link;
+  };
+  struct Attempt {
+    bool complete = false;
+    Link next = Link::none;   // how well the second return address fits the function of the first
+    Address second_slot = 0;  // where the second return address lies
+  };
+
+  Computed compute_cfa(const Row& row, const Registers& registers) const;
+  Caller step(const Row& row, const Registers& registers, Address cfa) const;
+  std::optional<std::uint64_t> apply(const Rule& rule, const Row& row, const Registers& registers,
+                                     Address cfa) const;
+  std::optional<Registers> from_signal_trampoline(const elf::Module& module, Address va, Address sp) const;
+  bool is_thread_entry(const Frame& frame) const;
+
+  // repair.cpp
+  bool can_repair() const;
+  std::optional<Repair> repair_frame_pointer(const Frame& frame, const Row& row, const Registers& registers);
+  std::optional<Repair> repair_without_table(const Frame& frame, const Registers& registers);
+  std::optional<Candidate> candidate(const Frame& frame, const Row& row, const Registers& registers,
+                                     Address value);
+  Attempt attempt(const Registers& registers);
+  Attempt attempt(const Row& row, const Registers& registers, const Candidate& candidate);
+
+  const WalkContext& context_;
+  int depth_;
+};
+
+}  // namespace hangtrace::unwind
