@@ -15,18 +15,15 @@
 
 #include "memory/reader.hpp"
 #include "proc/maps.hpp"
+#include "python/objects.hpp"
+#include "python/runtime.hpp"
 
-// What another process's CPython runs, read from its memory without stopping it. Nothing here throws; whatever
-// cannot be read or does not look right is left out and named in a `problem`.
+// What another process's CPython runs, read from its memory without stopping it. Nothing here throws;
+// whatever cannot be read or does not look right is left out and named in a `problem`.
 namespace hangtrace::python {
 
-using memory::Address;
-
-// Address in the target of a symbol of the module that `mapping` belongs to; nullopt if it has no such symbol.
-using SymbolFinder = std::function<std::optional<Address>(const proc::Mapping& mapping, const char* symbol)>;
-
-// Thread ids as the program sees them (inside its pid namespace) -> as we see them. With it, an id that is not
-// in the map is not believed. Empty: ids are taken as they are.
+// Thread ids as the program sees them (inside its pid namespace) -> as we see them. With it, an id that is
+// not in the map is not believed. Empty: ids are taken as they are.
 using ThreadIds = std::unordered_map<int, int>;
 
 struct PythonFrame {
@@ -41,7 +38,8 @@ struct PythonFrame {
   // Locals, cells and value stack as they were (tag bits removed); values above the stack's top are stale.
   std::vector<Address> slots;
   std::size_t first_stack_slot = 0;
-  std::size_t live_stack = 0;  // so many stack slots are certainly in use: a handler around the line needs them
+  std::size_t live_stack =
+      0;  // so many stack slots are certainly in use: a handler around the line needs them
 };
 
 struct PythonThread {
@@ -55,10 +53,10 @@ struct PythonThread {
 };
 
 struct Gil {
-  Address address = 0;    // a thread whose futex lies in [address, address + size) waits for the GIL
-  std::size_t size = 0;   // bytes
+  Address address = 0;   // a thread whose futex lies in [address, address + size) waits for the GIL
+  std::size_t size = 0;  // bytes
   bool locked = false;
-  int holder_tid = 0;     // 0: unknown or not locked
+  int holder_tid = 0;            // 0: unknown or not locked
   std::int64_t interpreter = 0;  // 3.8-3.11: one GIL for all interpreters, named with the first
 };
 
@@ -71,48 +69,38 @@ struct PythonState {
   std::string problem;      // "": all was read
 };
 
-struct NoneValue {
-  friend bool operator==(const NoneValue&, const NoneValue&) = default;
-};
-struct OpaqueValue {  // anything but None, bool, int that fits, float, str, bytes
-  std::string type_name;
-  Address address = 0;
-  friend bool operator==(const OpaqueValue&, const OpaqueValue&) = default;
-};
-struct BytesValue {
-  std::string data;
-  friend bool operator==(const BytesValue&, const BytesValue&) = default;
-};
-using SimpleValue = std::variant<NoneValue, bool, std::int64_t, double, std::string, BytesValue, OpaqueValue>;
-
 enum class LockOwnerFrom {
-  nowhere,      // CPython records no owner for it, or it is not held
-  rlock_owner,  // exact: the owner field of an RLock
-  with_block,   // strong: another thread stands inside `with` of this very lock
+  nowhere,        // CPython records no owner for it, or it is not held
+  rlock_owner,    // exact: the owner field of an RLock
+  module_lock,    // exact: `owner` of importlib's lock of a module that is being imported
+  joined_thread,  // exact: Thread.join() waits for the end of that thread
+  with_block,     // strong: a thread stands inside `with` of this very lock
 };
 
 struct LockFacts {
-  Address object = 0;     // 0: the lock object was not found (see problem)
-  std::string type_name;  // "_thread.lock", "_thread.RLock"
+  Address object = 0;     // of the lock, _ModuleLock or Thread; 0: not found (see problem)
+  std::string type_name;  // "_thread.lock", "_thread.RLock", "_ModuleLock", "Thread" or a subclass
   bool recursive = false;
   std::uint64_t owner_ident = 0;
-  int owner_tid = 0;
-  std::uint64_t count = 0;  // of an RLock
+  int owner_tid = 0;        // 0: unknown, or no thread of this process has that ident
+  std::uint64_t count = 0;  // how often an RLock is held
   LockOwnerFrom owner_from = LockOwnerFrom::nowhere;
-  std::string owner_function;  // with_block: the function whose with block it is
+  std::string owner_function;  // with_block: where it is held
   std::string owner_file;
   int owner_line = 0;
-  std::string problem;
+  std::string module;   // module_lock: what is imported
+  std::string problem;  // why no owner is named
 };
 
-// One CPython process. Keep it between looks: code objects, names and types are cached by address, and the cache
-// is dropped by itself if the runtime looks different. Not thread safe.
+// One CPython process. Keep it between looks: code objects, names and types are cached by address, and the
+// cache is dropped by itself if the runtime looks different. Not thread safe.
 class PythonProcess {
  public:
-  // nullopt if no module of the process exports a CPython runtime. A runtime of a version without layout gives
-  // an object whose read() says so. `reader` must outlive the object.
+  // nullopt if no module of the process exports a CPython runtime. A runtime of a version without layout
+  // gives an object whose read() says so. `reader` must outlive the object.
   static std::optional<PythonProcess> attach(const memory::Reader& reader,
-                                             std::span<const proc::Mapping> mappings, const SymbolFinder& find);
+                                             std::span<const proc::Mapping> mappings,
+                                             const SymbolFinder& find);
 
   PythonProcess(PythonProcess&&) noexcept;
   PythonProcess& operator=(PythonProcess&&) noexcept;
@@ -125,13 +113,16 @@ class PythonProcess {
   std::optional<PythonState> read(const ThreadIds& tids = {});
   const std::string& problem() const;
 
-  // The lock that `waiter` sleeps on at `futex` (first argument of its futex call), and its owner if one can be
-  // named. `not_owners`: tids that run or sleep on the same futex; they are never named.
+  // The Python lock that `waiter` sleeps on at `futex` (first argument of its futex call, under
+  // PyThread_acquire_lock* or _PyParkingLot_Park), and its owner if one can be
+  // named. `not_owners`: tids that ran while we looked, so that their frames prove nothing; they are never
+  // named.
   LockFacts describe_lock(const PythonState& state, const PythonThread& waiter, Address futex,
                           std::span<const int> not_owners);
 
   // A local variable (also cell or free variable) of thread.frames[index]; nullopt: no such name, or unset.
-  std::optional<SimpleValue> frame_local(const PythonThread& thread, std::size_t index, std::string_view name);
+  std::optional<SimpleValue> frame_local(const PythonThread& thread, std::size_t index,
+                                         std::string_view name);
 
   // An attribute in the instance dictionary of an object (an OpaqueValue's address); slots and properties are
   // not looked at.
@@ -142,11 +133,12 @@ class PythonProcess {
 
   // os.environ as the program sees it now; only the asked names; {} if os is not imported or unreadable.
   std::map<std::string, std::string> environ(std::span<const std::string> names);
-  std::vector<std::string> argv();                                                 // sys.argv
-  std::vector<std::string> imported(std::span<const std::string> module_names);    // those in sys.modules
+  std::vector<std::string> argv();                                               // sys.argv
+  std::vector<std::string> imported(std::span<const std::string> module_names);  // those in sys.modules
+
+  struct State;  // of the implementation
 
  private:
-  struct State;
   explicit PythonProcess(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };

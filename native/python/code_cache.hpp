@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "python/objects.hpp"
+
+namespace hangtrace::python {
+
+struct Code {
+  std::string function;
+  std::string file;
+  int first_line = 0;
+  std::size_t named_slots = 0;  // locals, cells and free variables
+  std::size_t stack_size = 0;   // 0: not known
+  std::vector<std::byte> lines;
+  std::vector<std::byte> exceptions;  // since 3.11
+  std::vector<Address> name_tuples;   // names of the slots, in their order
+
+  // Line and stack depth at a frame's instruction field, as Layout::frame_instruction describes it.
+  int line(const Layout& layout, Address code, std::uint64_t instruction) const;
+  std::optional<std::size_t> live_stack(const Layout& layout, Address code, std::uint64_t instruction) const;
+};
+
+// Code objects by address. Their immutable parts are read once; each look checks with one batch of reads that
+// the addresses still hold the same objects.
+class CodeCache {
+ public:
+  // Makes all of `addresses` known that are code objects.
+  void add(Objects& objects, const std::vector<Address>& addresses);
+  const Code* find(Address address) const;  // nullptr: not a code object
+  void start_look() { checked_.clear(); }
+
+ private:
+  struct Entry {
+    std::vector<std::byte> fingerprint;
+    Code code;
+  };
+  std::unordered_map<Address, Entry> entries_;
+  std::unordered_set<Address> checked_;  // in this look
+};
+
+}  // namespace hangtrace::python

@@ -1,0 +1,306 @@
+#include <algorithm>
+#include <array>
+
+#include "python/process_state.hpp"
+
+// Which Python lock a thread sleeps on, and who holds it. Modules/_threadmodule.c:
+//   lock   up to 3.13.0  {head, PyThread_type_lock lock_lock, PyObject *in_weakreflist, char locked}
+//          since 3.13.1  {head, PyMutex lock}
+//   RLock  up to 3.13    {head, PyThread_type_lock rlock_lock, unsigned long rlock_owner, unsigned long
+//   rlock_count}
+//          since 3.14    {head, _PyRecursiveMutex {PyMutex mutex; unsigned long long thread; size_t level}}
+// On Linux a PyThread_type_lock is a sem_t *, and its waiters sleep on the start of the sem_t.
+namespace hangtrace::python {
+namespace {
+
+constexpr std::size_t kSearchedFrames = 4;  // the lock is among the values of one of the innermost frames
+constexpr std::size_t kMaxSearchedSlots = 4096;
+
+using Words = std::array<Address, 4>;  // of an object: those after the header
+
+struct Found {
+  Address object = 0;
+  bool parked = false;  // a PyMutex, not a semaphore
+};
+
+bool ends_with_part(std::string_view qualname, std::string_view name) {
+  return qualname == name || (qualname.ends_with(name) && qualname[qualname.size() - name.size() - 1] == '.');
+}
+
+class LockSearch {
+ public:
+  LockSearch(PythonProcess::State& own, const PythonState& state, const PythonThread& waiter)
+      : own_(own), objects_(own.objects), state_(state), waiter_(waiter) {}
+
+  LockFacts describe(Address futex, std::span<const int> not_owners) {
+    if (import_in_progress() || join()) return std::move(facts_);
+    auto found = among_values(futex);
+    if (!found) found = parked_on(futex);
+    if (!found) {
+      facts_.problem = "the lock is not among the values of the innermost frames";
+      return std::move(facts_);
+    }
+    facts_.object = found->object;
+    facts_.type_name = objects_.type_name_of(found->object);
+    facts_.recursive = is_rlock(facts_.type_name);
+    if (facts_.recursive) {
+      rlock_owner(*found);
+    } else {
+      with_owner(*found, not_owners);
+    }
+    return std::move(facts_);
+  }
+
+ private:
+  static bool is_plain(std::string_view type) { return type == "_thread.lock"; }
+  static bool is_rlock(std::string_view type) { return type == "_thread.RLock"; }
+  bool is_lock(Address object) {
+    const TypeInfo* type = objects_.type_info_of(object);
+    return type != nullptr && (is_plain(type->name) || is_rlock(type->name));
+  }
+
+  std::optional<Address> word(Address object, int index) const {
+    if (!plausible(object)) return std::nullopt;
+    return own_.reader.read_value<Address>(object + own_.layout().after_header(index));
+  }
+
+  std::vector<std::optional<Words>> words(const std::vector<Address>& objects) const {
+    std::vector<Words> values(objects.size());
+    Batch batch(own_.reader);
+    for (std::size_t i = 0; i < objects.size(); ++i) {
+      const Address at = plausible(objects[i]) ? objects[i] + own_.layout().after_header(0) : 0;
+      batch.add(at, std::as_writable_bytes(std::span(values[i])));
+    }
+    const std::vector<bool> done = batch.read();
+    std::vector<std::optional<Words>> result(objects.size());
+    for (std::size_t i = 0; i < objects.size(); ++i) {
+      if (done[i]) result[i] = values[i];
+    }
+    return result;
+  }
+
+  void name_owner(std::uint64_t ident, LockOwnerFrom from) {
+    facts_.owner_ident = ident;
+    facts_.owner_from = from;
+    for (const PythonThread& thread : state_.threads) {
+      if (thread.ident == ident) facts_.owner_tid = thread.native_tid;
+    }
+  }
+
+  // An attribute of the local `self` of a frame that holds a thread's ident.
+  std::optional<std::int64_t> ident_attribute(Address self, std::string_view name) {
+    auto value = objects_.attribute(self, name);
+    if (!value) return std::nullopt;
+    const SimpleValue ident = objects_.value(*value);
+    const auto* number = std::get_if<std::int64_t>(&ident);
+    return number != nullptr && *number != 0 ? std::optional(*number) : std::nullopt;
+  }
+
+  // Lib/importlib/_bootstrap.py: _ModuleLock.acquire() waits on self.wakeup while self.owner imports the
+  // module.
+  bool import_in_progress() {
+    for (std::size_t i = 0; i < std::min<std::size_t>(waiter_.frames.size(), 2); ++i) {
+      const PythonFrame& frame = waiter_.frames[i];
+      if (frame.file != "<frozen importlib._bootstrap>" || !ends_with_part(frame.function, "acquire"))
+        continue;
+      auto self = own_.local_object(waiter_, i, "self");
+      if (!self || objects_.type_name_of(*self) != "_ModuleLock") continue;
+      facts_.object = *self;
+      facts_.type_name = "_ModuleLock";
+      if (auto name = objects_.attribute(*self, "name")) facts_.module = objects_.text(*name).value_or("");
+      if (auto owner = ident_attribute(*self, "owner")) {
+        name_owner(static_cast<std::uint64_t>(*owner), LockOwnerFrom::module_lock);
+      } else {
+        facts_.problem = "nobody holds it now";
+      }
+      return true;
+    }
+    return false;
+  }
+
+  // Lib/threading.py: Thread.join(), up to 3.12 through Thread._wait_for_tstate_lock().
+  bool join() {
+    if (waiter_.frames.empty()) return false;
+    const PythonFrame& frame = waiter_.frames.front();
+    if (!frame.file.ends_with("threading.py")) return false;
+    if (!ends_with_part(frame.function, "join") && !ends_with_part(frame.function, "_wait_for_tstate_lock")) {
+      return false;
+    }
+    auto self = own_.local_object(waiter_, 0, "self");
+    auto ident = self ? ident_attribute(*self, "_ident") : std::nullopt;
+    if (!ident) return false;
+    const auto wanted = static_cast<std::uint64_t>(*ident);
+    auto alive = std::find_if(state_.threads.begin(), state_.threads.end(),
+                              [&](const PythonThread& thread) { return thread.ident == wanted; });
+    if (alive == state_.threads.end()) return false;
+    facts_.object = *self;
+    facts_.type_name = objects_.type_name_of(*self);
+    name_owner(wanted, LockOwnerFrom::joined_thread);
+    return true;
+  }
+
+  // The lock as a value of the frame, in a cell, or as `self` of a bound method.
+  std::optional<Found> among_values(Address futex) {
+    std::vector<Address> values;
+    for (std::size_t i = 0; i < std::min(waiter_.frames.size(), kSearchedFrames); ++i) {
+      for (Address slot : waiter_.frames[i].slots) {
+        if (plausible(slot) && values.size() < kMaxSearchedSlots) values.push_back(slot);
+      }
+    }
+    std::sort(values.begin(), values.end());
+    values.erase(std::unique(values.begin(), values.end()), values.end());
+    const auto direct = words(values);
+    std::vector<Address> inner;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      if (!direct[i]) continue;
+      if ((*direct[i])[0] == futex && is_lock(values[i])) return Found{values[i]};
+      inner.push_back((*direct[i])[0]);  // content of a cell
+      inner.push_back((*direct[i])[1]);  // self of a method, after the function or PyMethodDef
+    }
+    std::erase_if(inner, [](Address address) { return !plausible(address); });
+    const auto indirect = words(inner);
+    for (std::size_t i = 0; i < inner.size(); ++i) {
+      if (indirect[i] && (*indirect[i])[0] == futex && is_lock(inner[i])) return Found{inner[i]};
+    }
+    return std::nullopt;
+  }
+
+  // Python/parking_lot.c: the futex is `sema` in a wait_entry {void *park_arg; uintptr_t addr; _PySemaphore
+  // sema} on the waiter's own stack, and addr is the PyMutex: the first word of a lock after its header.
+  std::optional<Found> parked_on(Address futex) {
+    if (own_.layout().minor < 13 || !plausible(futex)) return std::nullopt;
+    auto mutex = own_.reader.read_value<Address>(futex - 8);
+    if (!mutex || !plausible(*mutex)) return std::nullopt;
+    const Address object = *mutex - static_cast<Address>(own_.layout().object_size);
+    if (!is_lock(object)) return std::nullopt;
+    return Found{object, true};
+  }
+
+  void rlock_owner(const Found& lock) {
+    auto owner = word(lock.object, 1);
+    auto count = word(lock.object, 2);
+    if (!owner || !count) {
+      facts_.problem = "the RLock is not readable";
+      return;
+    }
+    // `level` counts from 0, rlock_count from 1.
+    facts_.count = lock.parked ? (*owner != 0 ? *count + 1 : 0) : *count;
+    if (*owner == 0 || facts_.count == 0) {
+      facts_.count = 0;
+      facts_.problem = "nobody holds it now";
+      return;
+    }
+    name_owner(*owner, LockOwnerFrom::rlock_owner);
+    if (facts_.owner_tid == 0) facts_.problem = "no thread has the ident of its owner";
+  }
+
+  bool is_locked(const Found& lock) const {
+    auto state = word(lock.object, lock.parked ? 0 : 2);  // PyMutex: bit 0; else `locked`
+    return state && (*state & 1) != 0;
+  }
+
+  // Condition.wait() gives up the lock of its own `with` block while it sleeps.
+  static bool gave_it_up(const PythonThread& thread, std::size_t frame) {
+    return std::any_of(thread.frames.begin(), thread.frames.begin() + static_cast<std::ptrdiff_t>(frame),
+                       [](const PythonFrame& inner) {
+                         return inner.file.ends_with("threading.py") &&
+                                ends_with_part(inner.function, "wait");
+                       });
+  }
+
+  bool is_condition_of(Address object, Address lock) {
+    if (objects_.type_name_of(object) != "Condition") return false;
+    return objects_.attribute(object, "_lock") == lock;
+  }
+
+  bool named_exit(Address text) const { return objects_.text(text) == "__exit__"; }
+
+  // Is `value`, on a value stack followed by `next`, the __exit__ that a `with` block of the lock keeps
+  // there?
+  bool is_exit_of(Address value, Address next, Address lock) {
+    const std::string type = objects_.type_name_of(value);
+    const Layout& layout = own_.layout();
+    if (type == "builtin_function_or_method") {  // PyCFunctionObject {head, PyMethodDef *m_ml, m_self}
+      auto definition = word(value, 0);
+      if (!definition || word(value, 1) != lock) return false;
+      auto name = own_.reader.read_value<Address>(*definition);
+      return name && own_.reader.read_cstring(*name, 16) == "__exit__";
+    }
+    if (type == "method" && layout.function_name >= 0) {  // PyMethodObject {head, im_func, im_self}
+      auto function = word(value, 0);
+      auto self = word(value, 1);
+      if (!function || !self || !plausible(*function) || !is_condition_of(*self, lock)) return false;
+      return named_exit(own_.reader.read_value<Address>(*function + layout.function_name).value_or(0));
+    }
+    if (layout.minor < 14) return false;
+    // Since 3.14 LOAD_SPECIAL keeps the function and its self apart.
+    if (type == "method_descriptor") {  // PyDescrObject {head, d_type, d_name, ...}
+      return next == lock && named_exit(word(value, 1).value_or(0));
+    }
+    if (type == "function" && layout.function_name >= 0 && is_condition_of(next, lock)) {
+      return named_exit(own_.reader.read_value<Address>(value + layout.function_name).value_or(0));
+    }
+    return false;
+  }
+
+  const PythonFrame* holding_frame(const PythonThread& thread, Address lock) {
+    for (std::size_t i = 0; i < thread.frames.size(); ++i) {
+      const PythonFrame& frame = thread.frames[i];
+      const std::size_t end = std::min(frame.slots.size(), frame.first_stack_slot + frame.live_stack);
+      for (std::size_t k = frame.first_stack_slot; k < end; ++k) {
+        const Address next = k + 1 < end ? frame.slots[k + 1] : 0;
+        if (is_exit_of(frame.slots[k], next, lock) && !gave_it_up(thread, i)) return &frame;
+      }
+    }
+    return nullptr;
+  }
+
+  void with_owner(const Found& lock, std::span<const int> not_owners) {
+    if (!is_locked(lock)) {
+      facts_.problem = "nobody holds it now";
+      return;
+    }
+    facts_.problem = "CPython records no owner of a Lock, and no thread stands in a `with` of it";
+    std::size_t holders = 0;
+    for (const PythonThread& thread : state_.threads) {
+      const bool excluded =
+          std::find(not_owners.begin(), not_owners.end(), thread.native_tid) != not_owners.end();
+      if (excluded || !thread.problem.empty()) continue;
+      const PythonFrame* frame = holding_frame(thread, lock.object);
+      if (frame == nullptr) continue;
+      ++holders;
+      name_owner(thread.ident, LockOwnerFrom::with_block);
+      facts_.owner_function = frame->function;
+      facts_.owner_file = frame->file;
+      facts_.owner_line = frame->line;
+      facts_.problem.clear();
+    }
+    if (holders > 1) {
+      LockFacts withheld;
+      withheld.object = facts_.object;
+      withheld.type_name = facts_.type_name;
+      withheld.problem = std::to_string(holders) + " threads stand in a `with` of it";
+      facts_ = std::move(withheld);
+    }
+  }
+
+  PythonProcess::State& own_;
+  Objects& objects_;
+  const PythonState& state_;
+  const PythonThread& waiter_;
+  LockFacts facts_;
+};
+
+}  // namespace
+
+LockFacts PythonProcess::describe_lock(const PythonState& state, const PythonThread& waiter, Address futex,
+                                       std::span<const int> not_owners) {
+  if (!state_->runtime.layout) {
+    LockFacts none;
+    none.problem = state_->runtime.problem;
+    return none;
+  }
+  return LockSearch(*state_, state, waiter).describe(futex, not_owners);
+}
+
+}  // namespace hangtrace::python

@@ -1,0 +1,371 @@
+#include "python/objects.hpp"
+
+#include <algorithm>
+#include <bit>
+
+namespace hangtrace::python {
+namespace {
+
+// Bits of tp_flags (Include/object.h), the same from 3.8 on unless said.
+constexpr std::uint64_t kInlineValues = 1 << 2;  // since 3.13
+constexpr std::uint64_t kManagedDict = 1 << 4;   // since 3.11
+constexpr std::uint64_t kHeapType = 1 << 9;
+constexpr std::uint64_t kIntSubclass = 1 << 24;
+constexpr std::uint64_t kBytesSubclass = 1 << 27;
+constexpr std::uint64_t kStrSubclass = 1 << 28;
+
+constexpr std::size_t kPickBlock = 256;   // keys compared before the next ones are read
+constexpr std::size_t kFirstGuess = 256;  // most strings fit in a read of this size
+
+void append_utf8(std::string& text, std::uint32_t character) {
+  if (character > 0x10ffff || (character >= 0xd800 && character < 0xe000)) character = 0xfffd;
+  if (character < 0x80) {
+    text += static_cast<char>(character);
+  } else if (character < 0x800) {
+    text += static_cast<char>(0xc0 | (character >> 6));
+    text += static_cast<char>(0x80 | (character & 0x3f));
+  } else if (character < 0x10000) {
+    text += static_cast<char>(0xe0 | (character >> 12));
+    text += static_cast<char>(0x80 | ((character >> 6) & 0x3f));
+    text += static_cast<char>(0x80 | (character & 0x3f));
+  } else {
+    text += static_cast<char>(0xf0 | (character >> 18));
+    text += static_cast<char>(0x80 | ((character >> 12) & 0x3f));
+    text += static_cast<char>(0x80 | ((character >> 6) & 0x3f));
+    text += static_cast<char>(0x80 | (character & 0x3f));
+  }
+}
+
+std::string decode(std::span<const std::byte> data, std::size_t width, std::size_t count) {
+  std::string text;
+  text.reserve(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    std::uint32_t character = 0;
+    if (width == 1) {
+      character = load<std::uint8_t>(data, i);
+    } else if (width == 2) {
+      character = load<std::uint16_t>(data, 2 * i);
+    } else {
+      character = load<std::uint32_t>(data, 4 * i);
+    }
+    append_utf8(text, character);
+  }
+  return text;
+}
+
+struct StringHead {
+  std::size_t count = 0;  // characters that are read
+  std::size_t width = 1;
+  std::optional<std::size_t> inside;  // offset of the data; none: a pointer is at string_compact_data
+};
+
+std::optional<StringHead> string_head(const Layout& layout, std::span<const std::byte> object) {
+  const auto length = load<std::int64_t>(object, layout.string_length);
+  const auto state = load<std::uint32_t>(object, layout.string_state) >> layout.string_kind_shift;
+  const std::uint32_t kind = state & 7;
+  const bool compact = (state & 8) != 0;
+  const bool ascii = (state & 16) != 0;
+  if (length < 0 || length > (std::int64_t{1} << 40)) return std::nullopt;
+  if (kind != 1 && kind != 2 && kind != 4) return std::nullopt;
+  if (ascii && kind != 1) return std::nullopt;
+  StringHead head;
+  head.count = static_cast<std::size_t>(std::min<std::int64_t>(length, Objects::kMaxText));
+  head.width = kind;
+  if (compact) {
+    head.inside = static_cast<std::size_t>(ascii ? layout.string_ascii_data : layout.string_compact_data);
+  }
+  return head;
+}
+
+}  // namespace
+
+std::optional<Address> Objects::type_of(Address object) const {
+  if (!plausible(object)) return std::nullopt;
+  auto type = reader_.read_value<Address>(object + layout_.object_type);
+  if (!type || !plausible(*type)) return std::nullopt;
+  return type;
+}
+
+const TypeInfo* Objects::type(Address type_object) {
+  if (!plausible(type_object)) return nullptr;
+  if (auto known = types_.find(type_object); known != types_.end()) {
+    return known->second ? &*known->second : nullptr;
+  }
+  std::optional<TypeInfo>& slot = types_[type_object];
+  std::vector<std::byte> body(static_cast<std::size_t>(layout_.type_size));
+  if (!reader_.read(type_object, body)) return nullptr;
+  auto name = reader_.read_cstring(load<Address>(body, layout_.type_name), 200);
+  if (!name || name->empty()) return nullptr;
+  TypeInfo info;
+  info.name = *name;
+  info.flags = load<std::uint64_t>(body, layout_.type_flags);
+  if (layout_.type_basic_size >= 0) info.basic_size = load<std::int64_t>(body, layout_.type_basic_size);
+  if (layout_.type_dict_offset >= 0) info.dict_offset = load<std::int64_t>(body, layout_.type_dict_offset);
+  if ((info.flags & kHeapType) && layout_.type_cached_keys >= 0) {
+    info.cached_keys = reader_.read_value<Address>(type_object + layout_.type_cached_keys).value_or(0);
+  }
+  slot = std::move(info);
+  return &*slot;
+}
+
+const TypeInfo* Objects::type_info_of(Address object) {
+  auto found = type_of(object);
+  return found ? type(*found) : nullptr;
+}
+
+std::string Objects::type_name_of(Address object) {
+  const TypeInfo* info = type_info_of(object);
+  return info ? info->name : std::string();
+}
+
+std::vector<std::optional<std::string>> Objects::texts(std::span<const Address> objects) const {
+  std::vector<std::optional<std::string>> result(objects.size());
+  const std::size_t smallest = static_cast<std::size_t>(layout_.string_compact_data) + 8;
+  std::vector<std::byte> heads(objects.size() * kFirstGuess);
+  auto head_of = [&](std::size_t i) { return std::span(heads).subspan(i * kFirstGuess, kFirstGuess); };
+  Batch batch(reader_);
+  std::vector<std::size_t> wanted;
+  for (std::size_t i = 0; i < objects.size(); ++i) {
+    if (!plausible(objects[i])) continue;
+    wanted.push_back(i);
+    batch.add(objects[i], head_of(i));
+  }
+  std::vector<bool> done = batch.read();
+  // A string at the end of a mapping cannot be read with the full guess: read its head alone.
+  for (std::size_t k = 0; k < wanted.size(); ++k) {
+    const std::size_t i = wanted[k];
+    auto head = head_of(i);
+    bool whole = done[k];
+    if (!whole) {
+      if (!reader_.read(objects[i], head.first(smallest)) &&
+          !reader_.read(objects[i], head.first(static_cast<std::size_t>(layout_.string_ascii_data)))) {
+        continue;
+      }
+    }
+    auto parsed = string_head(layout_, head);
+    if (!parsed) continue;
+    const std::size_t size = parsed->count * parsed->width;
+    if (parsed->inside && whole && *parsed->inside + size <= kFirstGuess) {
+      result[i] = decode(head.subspan(*parsed->inside), parsed->width, parsed->count);
+      continue;
+    }
+    const Address from =
+        parsed->inside ? objects[i] + *parsed->inside : load<Address>(head, layout_.string_compact_data);
+    std::vector<std::byte> data(size);
+    if (size == 0 || reader_.read(from, data)) result[i] = decode(data, parsed->width, parsed->count);
+  }
+  return result;
+}
+
+std::optional<std::string> Objects::text(Address object) const {
+  return std::move(texts(std::span(&object, 1)).front());
+}
+
+std::optional<std::string> Objects::bytes(Address object, std::size_t max) const {
+  if (!plausible(object)) return std::nullopt;
+  auto size = reader_.read_value<std::int64_t>(object + layout_.bytes_size);
+  if (!size || *size < 0 || *size > (std::int64_t{1} << 40)) return std::nullopt;
+  std::string data(std::min<std::size_t>(static_cast<std::size_t>(*size), max), '\0');
+  if (!data.empty() && !reader_.read(object + layout_.bytes_data, std::as_writable_bytes(std::span(data)))) {
+    return std::nullopt;
+  }
+  return data;
+}
+
+std::vector<Address> Objects::words(Address from, std::size_t count) const {
+  std::vector<Address> result(count);
+  if (count > 0 && (!plausible(from) || !reader_.read(from, std::as_writable_bytes(std::span(result))))) {
+    result.clear();
+  }
+  return result;
+}
+
+std::vector<Address> Objects::tuple(Address object) const {
+  if (!plausible(object)) return {};
+  auto size = reader_.read_value<std::int64_t>(object + layout_.tuple_size);
+  if (!size || *size < 0 || *size > static_cast<std::int64_t>(kMaxEntries)) return {};
+  return words(object + layout_.tuple_items, static_cast<std::size_t>(*size));
+}
+
+std::vector<Address> Objects::list(Address object) const {
+  if (!plausible(object)) return {};
+  auto size = reader_.read_value<std::int64_t>(object + layout_.list_size);
+  auto items = reader_.read_value<Address>(object + layout_.list_items);
+  if (!size || !items || *size < 0 || *size > static_cast<std::int64_t>(kMaxEntries)) return {};
+  return words(*items, static_cast<std::size_t>(*size));
+}
+
+// The table of a dict (Include/internal/pycore_dict.h; before 3.11 Objects/dict-common.h): index slots of 1,
+// 2, 4 or 8 bytes each, then entries of (hash, key, value) or, for kinds other than 0, of (key, value).
+std::vector<std::pair<Address, Address>> Objects::entries(Address keys, Address values,
+                                                          std::size_t max_values) const {
+  std::vector<std::byte> head(static_cast<std::size_t>(layout_.keys_indices));
+  if (!plausible(keys) || !reader_.read(keys, head)) return {};
+  const auto used = load<std::int64_t>(head, layout_.keys_entries_used);
+  if (used <= 0 || used > static_cast<std::int64_t>(kMaxEntries)) return {};
+  std::uint64_t index_bytes = 0;
+  std::size_t entry_words = 3;
+  if (layout_.keys_size >= 0) {
+    const auto slots = load<std::uint64_t>(head, layout_.keys_size);
+    if (!std::has_single_bit(slots) || slots > (std::uint64_t{1} << 32)) return {};
+    index_bytes = slots * (slots <= 0xff ? 1 : slots <= 0xffff ? 2 : 4);
+  } else {
+    const auto log2 = load<std::uint8_t>(head, layout_.keys_log2_index_bytes);
+    const auto kind = load<std::uint8_t>(head, layout_.keys_kind);
+    if (log2 > 40 || kind > 2) return {};
+    index_bytes = std::uint64_t{1} << log2;
+    if (kind != 0) entry_words = 2;
+  }
+  const auto count = static_cast<std::size_t>(used);
+  const std::vector<Address> table = words(keys + layout_.keys_indices + index_bytes, count * entry_words);
+  if (table.empty()) return {};
+  std::vector<Address> split;
+  if (values != 0) {
+    split = words(values + layout_.values_first, std::min(count, max_values));
+    if (split.empty()) return {};
+  }
+  std::vector<std::pair<Address, Address>> result;
+  result.reserve(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const Address key = table[i * entry_words + entry_words - 2];
+    Address value = table[i * entry_words + entry_words - 1];
+    if (values != 0) value = i < split.size() ? split[i] : 0;
+    if (key != 0 && value != 0) result.emplace_back(key, value);
+  }
+  return result;
+}
+
+std::vector<std::pair<Address, Address>> Objects::dict(Address object) const {
+  if (!plausible(object)) return {};
+  auto keys = reader_.read_value<Address>(object + layout_.dict_keys);
+  auto values = reader_.read_value<Address>(object + layout_.dict_values);
+  if (!keys || !values) return {};
+  return entries(*keys, *values, kMaxEntries);
+}
+
+std::vector<std::optional<Address>> Objects::pick(std::span<const std::pair<Address, Address>> entries,
+                                                  std::span<const std::string_view> keys) const {
+  std::vector<std::optional<Address>> result(keys.size());
+  std::size_t longest = 0;
+  for (std::string_view key : keys) longest = std::max(longest, key.size());
+  const auto data_at = static_cast<std::size_t>(layout_.string_ascii_data);
+  const std::size_t size = data_at + longest;
+  std::vector<std::byte> heads(kPickBlock * size);
+  std::size_t found = 0;
+  for (std::size_t start = 0; start < entries.size() && found < keys.size(); start += kPickBlock) {
+    auto block = entries.subspan(start, std::min(kPickBlock, entries.size() - start));
+    auto head_of = [&](std::size_t i) { return std::span(heads).subspan(i * size, size); };
+    Batch batch(reader_);
+    for (std::size_t i = 0; i < block.size(); ++i) batch.add(block[i].first, head_of(i));
+    const std::vector<bool> done = batch.read();
+    for (std::size_t i = 0; i < block.size(); ++i) {
+      if (!plausible(block[i].first)) continue;
+      auto head = head_of(i);
+      // A short key at the end of a mapping cannot be read with the size of the longest one.
+      if (!done[i] && !reader_.read(block[i].first, head.first(data_at))) continue;
+      auto parsed = string_head(layout_, head);
+      if (!parsed || parsed->width != 1 || parsed->inside != data_at || parsed->count > longest) continue;
+      if (!done[i] && !reader_.read(block[i].first, head.first(data_at + parsed->count))) continue;
+      const std::string_view text(reinterpret_cast<const char*>(head.data() + data_at), parsed->count);
+      for (std::size_t k = 0; k < keys.size(); ++k) {
+        if (result[k] || keys[k] != text) continue;
+        result[k] = block[i].second;
+        ++found;
+      }
+    }
+  }
+  return result;
+}
+
+std::optional<Address> Objects::find(Address dict_object, std::string_view key) const {
+  return find(dict_object, std::span(&key, 1)).front();
+}
+
+std::vector<std::optional<Address>> Objects::find(Address dict_object,
+                                                  std::span<const std::string_view> keys) const {
+  return pick(dict(dict_object), keys);
+}
+
+std::optional<Address> Objects::attribute(Address object, std::string_view name) {
+  const TypeInfo* info = type_info_of(object);
+  if (info == nullptr) return std::nullopt;
+  Address dictionary = 0;
+  Address values = 0;
+  std::size_t capacity = kMaxEntries;
+  if (layout_.minor >= 11 && (info->flags & kManagedDict)) {
+    // Include/internal/pycore_object.h. 3.11: values and dict at two words before the object. 3.12: one word,
+    // odd if it is values. Since 3.13: a dict or nothing, and values behind the object's own fields.
+    if (layout_.minor == 11) {
+      values = reader_.read_value<Address>(object - 32).value_or(0);
+      dictionary = reader_.read_value<Address>(object - 24).value_or(0);
+    } else {
+      const Address before = layout_.free_threaded ? 8 : 24;
+      dictionary = reader_.read_value<Address>(object - before).value_or(0);
+      if (layout_.minor == 12 && (dictionary & 1)) {
+        values = dictionary + 1;
+        dictionary = 0;
+      } else if (layout_.minor >= 13 && dictionary == 0 && (info->flags & kInlineValues) &&
+                 info->basic_size >= 16 && info->basic_size < 65536) {
+        const Address place = object + static_cast<Address>(info->basic_size);
+        const auto head = reader_.read_value<std::uint32_t>(place).value_or(0);
+        capacity = head & 0xff;
+        if ((head >> 24) != 0) values = place;  // `valid`
+      }
+    }
+  } else if (info->dict_offset > 0 && info->dict_offset < 65536) {
+    dictionary = reader_.read_value<Address>(object + static_cast<Address>(info->dict_offset)).value_or(0);
+  }
+  if (dictionary != 0) return find(dictionary, name);
+  if (values != 0 && info->cached_keys != 0) {
+    return pick(entries(info->cached_keys, values, capacity), std::span(&name, 1)).front();
+  }
+  return std::nullopt;
+}
+
+std::optional<std::int64_t> Objects::integer(Address object) const {
+  auto tag = reader_.read_value<std::int64_t>(object + layout_.int_size);
+  if (!tag) return std::nullopt;
+  std::uint64_t count = 0;
+  bool negative = false;
+  if (layout_.minor >= 12) {  // lv_tag: sign in the lowest two bits (0 +, 1 zero, 2 -), digits from bit 3
+    const auto bits = static_cast<std::uint64_t>(*tag);
+    count = bits >> 3;
+    negative = (bits & 3) == 2;
+    if ((bits & 3) == 1) count = 0;
+  } else {
+    negative = *tag < 0;
+    count = negative ? 0 - static_cast<std::uint64_t>(*tag) : static_cast<std::uint64_t>(*tag);
+  }
+  if (count > 3) return std::nullopt;
+  std::uint32_t digits[3] = {};
+  if (count > 0 && !reader_.read(object + layout_.int_digits,
+                                 std::as_writable_bytes(std::span(digits)).first(4 * count))) {
+    return std::nullopt;
+  }
+  if (digits[0] >> 30 || digits[1] >> 30 || digits[2] >= 8) return std::nullopt;
+  const std::uint64_t size =
+      std::uint64_t{digits[0]} | std::uint64_t{digits[1]} << 30 | std::uint64_t{digits[2]} << 60;
+  if (size >> 63) return std::nullopt;
+  return negative ? -static_cast<std::int64_t>(size) : static_cast<std::int64_t>(size);
+}
+
+SimpleValue Objects::value(Address object) {
+  const TypeInfo* info = type_info_of(object);
+  if (info == nullptr) return OpaqueValue{"", object};
+  if (info->name == "NoneType") return NoneValue{};
+  if (info->flags & kIntSubclass) {
+    if (auto number = integer(object)) {
+      if (info->name == "bool") return *number != 0;
+      return *number;
+    }
+  } else if (info->flags & kStrSubclass) {
+    if (auto string = text(object)) return *string;
+  } else if (info->flags & kBytesSubclass) {
+    if (auto data = bytes(object)) return BytesValue{*data};
+  } else if (info->name == "float") {
+    if (auto number = reader_.read_value<double>(object + layout_.float_value)) return *number;
+  }
+  return OpaqueValue{info->name, object};
+}
+
+}  // namespace hangtrace::python

@@ -1,0 +1,124 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "memory/reader.hpp"
+#include "python/layout.hpp"
+
+namespace hangtrace::python {
+
+using memory::Address;
+
+struct NoneValue {
+  friend bool operator==(const NoneValue&, const NoneValue&) = default;
+};
+struct OpaqueValue {  // anything but None, bool, int that fits, float, str, bytes
+  std::string type_name;
+  Address address = 0;
+  friend bool operator==(const OpaqueValue&, const OpaqueValue&) = default;
+};
+struct BytesValue {
+  std::string data;
+  friend bool operator==(const BytesValue&, const BytesValue&) = default;
+};
+using SimpleValue = std::variant<NoneValue, bool, std::int64_t, double, std::string, BytesValue, OpaqueValue>;
+
+// True for what can be the address of an object or of a structure of the interpreter.
+inline bool plausible(Address address) {
+  return address >= 0x1000 && address < (Address{1} << 56) && address % 8 == 0;
+}
+
+template <class T>
+T load(std::span<const std::byte> bytes, std::size_t offset) {
+  T value{};
+  if (offset <= bytes.size() && sizeof value <= bytes.size() - offset) {
+    std::memcpy(&value, bytes.data() + offset, sizeof value);
+  }
+  return value;
+}
+
+// Reads many ranges of memory that are not known to be adjacent with few calls.
+class Batch {
+ public:
+  explicit Batch(const memory::Reader& reader) : reader_(reader) {}
+  void add(Address from, std::span<std::byte> into) { pieces_.push_back({from, into}); }
+  // result[i] as in Reader::read_batch, in the order of add(); the batch is empty afterwards.
+  std::vector<bool> read() {
+    std::vector<bool> done = pieces_.empty() ? std::vector<bool>() : reader_.read_batch(pieces_);
+    pieces_.clear();
+    return done;
+  }
+
+ private:
+  const memory::Reader& reader_;
+  std::vector<memory::Piece> pieces_;
+};
+
+struct TypeInfo {
+  std::string name;  // tp_name: "_thread.lock"; of a Python class the bare name
+  std::uint64_t flags = 0;
+  std::int64_t basic_size = 0;
+  std::int64_t dict_offset = 0;
+  Address cached_keys = 0;
+};
+
+// Values of Python objects in another process. Every address is taken as untrusted; sizes and counts are
+// bound.
+class Objects {
+ public:
+  static constexpr std::size_t kMaxText = 4096;        // characters of a str, bytes of a bytes object
+  static constexpr std::size_t kMaxEntries = 1 << 16;  // of a dict, list or tuple
+
+  Objects(const memory::Reader& reader, const Layout& layout) : reader_(reader), layout_(layout) {}
+
+  const memory::Reader& reader() const { return reader_; }
+  const Layout& layout() const { return layout_; }
+
+  std::optional<Address> type_of(Address object) const;
+  // nullptr if it does not look like a type. Cached until forget_types().
+  const TypeInfo* type(Address type_object);
+  const TypeInfo* type_info_of(Address object);
+  std::string type_name_of(Address object);  // "" if unreadable
+  void forget_types() { types_.clear(); }
+
+  // UTF-8 of a str; lone surrogates become U+FFFD. Longer strings are cut at kMaxText characters.
+  std::optional<std::string> text(Address object) const;
+  std::vector<std::optional<std::string>> texts(std::span<const Address> objects) const;
+  std::optional<std::string> bytes(Address object, std::size_t max = kMaxText) const;
+  std::vector<Address> tuple(Address object) const;
+  std::vector<Address> list(Address object) const;
+
+  // (key, value) of a dict in insertion order.
+  std::vector<std::pair<Address, Address>> dict(Address object) const;
+  // Values of keys that are ASCII strs.
+  std::optional<Address> find(Address dict, std::string_view key) const;
+  std::vector<std::optional<Address>> find(Address dict, std::span<const std::string_view> keys) const;
+  // Entry of the instance dictionary (inline values included); not slots, properties or class attributes.
+  std::optional<Address> attribute(Address object, std::string_view name);
+
+  SimpleValue value(Address object);
+
+ private:
+  std::vector<std::pair<Address, Address>> entries(Address keys, Address values,
+                                                   std::size_t max_values) const;
+  std::vector<std::optional<Address>> pick(std::span<const std::pair<Address, Address>> entries,
+                                           std::span<const std::string_view> keys) const;
+  std::vector<Address> words(Address from, std::size_t count) const;
+  std::optional<std::int64_t> integer(Address object) const;
+
+  const memory::Reader& reader_;
+  Layout layout_;
+  std::unordered_map<Address, std::optional<TypeInfo>> types_;
+};
+
+}  // namespace hangtrace::python

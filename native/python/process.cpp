@@ -1,0 +1,251 @@
+#include "python/process.hpp"
+
+#include <algorithm>
+
+#include "python/native_ids.hpp"
+#include "python/process_state.hpp"
+
+namespace hangtrace::python {
+namespace {
+
+constexpr std::size_t kMaxEnvironmentValue = 1 << 16;  // bytes
+
+// An id as the program was told it, as we see it; 0 if nobody has it.
+int translate(const ThreadIds& tids, std::uint64_t id) {
+  if (id == 0 || id > (1 << 22)) return 0;
+  if (tids.empty()) return static_cast<int>(id);
+  auto found = tids.find(static_cast<int>(id));
+  return found == tids.end() ? 0 : found->second;
+}
+
+}  // namespace
+
+std::optional<Interpreter> PythonProcess::State::main_interpreter() {
+  std::string ignored;
+  const auto all = read_interpreters(reader, layout(), runtime.address, ignored);
+  if (all.empty()) return std::nullopt;
+  auto first = std::find_if(all.begin(), all.end(), [](const Interpreter& one) { return one.id == 0; });
+  return first == all.end() ? all.back() : *first;
+}
+
+std::optional<Address> PythonProcess::State::module_dict(std::string_view module) {
+  auto interpreter = main_interpreter();
+  if (!interpreter) return std::nullopt;
+  auto found = objects.find(interpreter->modules, module);
+  if (!found || objects.type_name_of(*found).empty()) return std::nullopt;
+  auto dict = reader.read_value<Address>(*found + layout().after_header(0));  // PyModuleObject.md_dict
+  return dict && plausible(*dict) ? dict : std::nullopt;
+}
+
+std::unordered_map<std::uint64_t, std::string> PythonProcess::State::thread_names(
+    const Interpreter& interpreter) {
+  std::unordered_map<std::uint64_t, std::string> names;
+  auto module = objects.find(interpreter.modules, "threading");
+  auto dict = module ? reader.read_value<Address>(*module + layout().after_header(0)) : std::nullopt;
+  auto active = dict ? objects.find(*dict, "_active") : std::nullopt;  // dict of ident -> Thread
+  if (!active) return names;
+  std::vector<std::uint64_t> idents;
+  std::vector<Address> texts;
+  for (const auto& [key, thread] : objects.dict(*active)) {
+    const SimpleValue ident = objects.value(key);
+    const auto* number = std::get_if<std::int64_t>(&ident);
+    auto name = number ? objects.attribute(thread, "_name") : std::nullopt;
+    if (!name) continue;
+    idents.push_back(static_cast<std::uint64_t>(*number));
+    texts.push_back(*name);
+  }
+  const auto values = objects.texts(texts);
+  for (std::size_t i = 0; i < idents.size(); ++i) {
+    if (values[i]) names.emplace(idents[i], *values[i]);
+  }
+  return names;
+}
+
+void PythonProcess::State::add_threads(const Interpreter& interpreter, const ThreadIds& tids,
+                                       PythonState& state) {
+  const std::vector<ThreadState> threads = read_threads(reader, layout(), interpreter, state.problem);
+  std::vector<FrameChain> chains = read_frames(objects, codes, threads);
+  const auto names = thread_names(interpreter);
+  std::vector<std::uint64_t> idents;
+  for (const ThreadState& thread : threads) idents.push_back(thread.ident);
+  // glibc's own note is right after a fork too, where 3.11 keeps the parent's native_thread_id.
+  const std::vector<int> from_pthread = tids_of_pthreads(reader, idents);
+  const std::size_t first = state.threads.size();
+  for (std::size_t i = 0; i < threads.size(); ++i) {
+    PythonThread thread;
+    thread.ident = threads[i].ident;
+    thread.interpreter = interpreter.id;
+    thread.native_tid = translate(tids, static_cast<std::uint64_t>(from_pthread[i]));
+    if (thread.native_tid == 0) thread.native_tid = translate(tids, threads[i].native_id);
+    if (auto name = names.find(thread.ident); name != names.end()) thread.name = name->second;
+    thread.problem = std::move(chains[i].problem);
+    for (Frame& frame : chains[i].frames) {
+      const Code* code = codes.find(frame.code);
+      if (code == nullptr) continue;
+      thread.frames.push_back({code->function, code->file, frame.line, frame.address, frame.code, frame.entry,
+                               frame.generator, std::move(frame.slots), frame.first_stack_slot,
+                               frame.live_stack});
+    }
+    state.threads.push_back(std::move(thread));
+  }
+  add_gil(interpreter, threads, first, state);
+}
+
+void PythonProcess::State::add_gil(const Interpreter& interpreter, const std::vector<ThreadState>& threads,
+                                   std::size_t first, PythonState& state) {
+  if (state.free_threaded || interpreter.gil == 0) return;
+  auto locked = reader.read_value<std::int32_t>(interpreter.gil + layout().gil_locked);
+  auto holder = reader.read_value<Address>(interpreter.gil + layout().gil_holder);
+  if (!locked || !holder || *locked < -1 || *locked > 1) return;
+  auto gil = std::find_if(state.gils.begin(), state.gils.end(),
+                          [&](const Gil& one) { return one.address == interpreter.gil; });
+  if (gil == state.gils.end()) {
+    state.gils.push_back(
+        {interpreter.gil, static_cast<std::size_t>(layout().gil_size), *locked == 1, 0, interpreter.id});
+    gil = std::prev(state.gils.end());
+  }
+  if (!gil->locked) return;
+  for (std::size_t i = 0; i < threads.size(); ++i) {
+    if (threads[i].address != *holder) continue;
+    gil->holder_tid = state.threads[first + i].native_tid;
+    state.threads[first + i].holds_gil = true;
+  }
+}
+
+PythonProcess::PythonProcess(std::unique_ptr<State> state) : state_(std::move(state)) {}
+PythonProcess::PythonProcess(PythonProcess&&) noexcept = default;
+PythonProcess& PythonProcess::operator=(PythonProcess&&) noexcept = default;
+PythonProcess::~PythonProcess() = default;
+
+std::optional<PythonProcess> PythonProcess::attach(const memory::Reader& reader,
+                                                   std::span<const proc::Mapping> mappings,
+                                                   const SymbolFinder& find) {
+  auto runtime = find_runtime(reader, mappings, find);
+  if (!runtime) return std::nullopt;
+  return PythonProcess(std::make_unique<State>(reader, std::move(*runtime)));
+}
+
+const std::string& PythonProcess::version() const {
+  return state_->runtime.version;
+}
+Address PythonProcess::runtime() const {
+  return state_->runtime.address;
+}
+const std::string& PythonProcess::problem() const {
+  return state_->problem;
+}
+
+std::optional<PythonState> PythonProcess::read(const ThreadIds& tids) {
+  State& own = *state_;
+  own.problem.clear();
+  if (!own.runtime.layout) {
+    own.problem = own.runtime.problem;
+    return std::nullopt;
+  }
+  own.objects.forget_types();
+  own.codes.start_look();
+  PythonState state;
+  state.version = own.runtime.version;
+  state.layout_from = own.runtime.layout_from;
+  state.free_threaded = own.layout().free_threaded;
+  const auto interpreters = read_interpreters(own.reader, own.layout(), own.runtime.address, state.problem);
+  if (interpreters.empty()) {
+    own.problem = state.problem.empty() ? "no interpreter: Python starts or has ended" : state.problem;
+    return std::nullopt;
+  }
+  for (const Interpreter& interpreter : interpreters) own.add_threads(interpreter, tids, state);
+  if (state.gils.empty() && !state.free_threaded && state.problem.empty()) {
+    state.problem = "the GIL is not readable";
+  }
+  return state;
+}
+
+std::optional<SimpleValue> PythonProcess::attribute(Address object, std::string_view name) {
+  if (!state_->runtime.layout) return std::nullopt;
+  auto found = state_->objects.attribute(object, name);
+  if (!found) return std::nullopt;
+  return state_->objects.value(*found);
+}
+
+std::optional<SimpleValue> PythonProcess::module_global(std::string_view module, std::string_view name) {
+  if (!state_->runtime.layout) return std::nullopt;
+  auto dict = state_->module_dict(module);
+  auto found = dict ? state_->objects.find(*dict, name) : std::nullopt;
+  if (!found) return std::nullopt;
+  return state_->objects.value(*found);
+}
+
+std::optional<Address> PythonProcess::State::local_object(const PythonThread& thread, std::size_t index,
+                                                          std::string_view name) {
+  if (index >= thread.frames.size()) return std::nullopt;
+  const PythonFrame& frame = thread.frames[index];
+  const Code* code = codes.find(frame.code);
+  if (code == nullptr) return std::nullopt;
+  std::vector<Address> names;
+  for (Address tuple : code->name_tuples) {
+    const auto part = objects.tuple(tuple);
+    names.insert(names.end(), part.begin(), part.end());
+  }
+  if (names.size() != code->named_slots) return std::nullopt;
+  const auto texts = objects.texts(names);
+  for (std::size_t i = 0; i < texts.size() && i < frame.slots.size(); ++i) {
+    if (!texts[i] || *texts[i] != name || frame.slots[i] == 0) continue;
+    if (objects.type_name_of(frame.slots[i]) != "cell") return frame.slots[i];
+    auto content = reader.read_value<Address>(frame.slots[i] + layout().after_header(0));
+    if (content && *content != 0) return *content;
+  }
+  return std::nullopt;
+}
+
+std::optional<SimpleValue> PythonProcess::frame_local(const PythonThread& thread, std::size_t index,
+                                                      std::string_view name) {
+  if (!state_->runtime.layout) return std::nullopt;
+  auto object = state_->local_object(thread, index, name);
+  if (!object) return std::nullopt;
+  return state_->objects.value(*object);
+}
+
+std::map<std::string, std::string> PythonProcess::environ(std::span<const std::string> names) {
+  std::map<std::string, std::string> result;
+  State& own = *state_;
+  if (!own.runtime.layout) return result;
+  auto dict = own.module_dict("os");
+  auto environ = dict ? own.objects.find(*dict, "environ") : std::nullopt;
+  auto data = environ ? own.objects.attribute(*environ, "_data") : std::nullopt;  // dict of bytes -> bytes
+  if (!data) return result;
+  for (const auto& [key, value] : own.objects.dict(*data)) {
+    auto name = own.objects.bytes(key);
+    if (!name || std::find(names.begin(), names.end(), *name) == names.end()) continue;
+    if (auto text = own.objects.bytes(value, kMaxEnvironmentValue)) result.emplace(*name, *text);
+  }
+  return result;
+}
+
+std::vector<std::string> PythonProcess::argv() {
+  State& own = *state_;
+  std::vector<std::string> result;
+  auto interpreter = own.runtime.layout ? own.main_interpreter() : std::nullopt;
+  auto list = interpreter ? own.objects.find(interpreter->sysdict, "argv") : std::nullopt;
+  if (!list) return result;
+  const std::vector<Address> items = own.objects.list(*list);
+  for (auto& text : own.objects.texts(items)) {
+    if (!text) return {};
+    result.push_back(*text);
+  }
+  return result;
+}
+
+std::vector<std::string> PythonProcess::imported(std::span<const std::string> module_names) {
+  State& own = *state_;
+  std::vector<std::string> result;
+  auto interpreter = own.runtime.layout ? own.main_interpreter() : std::nullopt;
+  if (!interpreter) return result;
+  const std::vector<std::string_view> wanted(module_names.begin(), module_names.end());
+  const auto found = own.objects.find(interpreter->modules, wanted);
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    if (found[i]) result.push_back(module_names[i]);
+  }
+  return result;
+}
+
+}  // namespace hangtrace::python
