@@ -19,7 +19,7 @@ from typing import Any
 
 from pyhangtrace.model.evidence import SourceStatus
 from pyhangtrace.model.kinds import SourceState
-from pyhangtrace.probes import launch
+from pyhangtrace.probes import events, launch
 from pyhangtrace.probes import result as results
 
 SOURCE = "ebpf"
@@ -117,11 +117,11 @@ class ProbeRun:
                 self._pids,
                 threads=base64.b64decode(counted["threads"], validate=True),
                 pairs=base64.b64decode(counted["pairs"], validate=True),
-                lost=tuple(counted["lost"]),
+                lost=events.Lost(*counted["lost"]),
                 window_s=counted["window_s"],
                 closed_ns=counted["closed_ns"],
             )
-        except (binascii.Error, ValueError) as error:
+        except (binascii.Error, KeyError, TypeError, ValueError) as error:
             return _without(SourceState.FAILED, f"the probes' counts cannot be decoded: {error}")
         reason = f"futex and page-fault probes counted for {counted['window_s']:.2f} s"
         if any(counted["lost"]):

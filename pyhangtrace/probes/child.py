@@ -17,6 +17,7 @@ import base64
 import errno
 import json
 import os
+import resource
 import select
 import signal
 import sys
@@ -27,7 +28,7 @@ from typing import Any
 from pyhangtrace.probes import bpf, launch, perf_events
 from pyhangtrace.probes.bcc_loader import Unavailable, load_bcc
 from pyhangtrace.probes.tracefs import MOUNT_COMMAND, Tracefs
-from pyhangtrace.probes.window import PAIR_BYTES, THREAD_BYTES, Window
+from pyhangtrace.probes.window import Window
 
 RUN_AS_ROOT = "run as root (or with CAP_BPF, CAP_PERFMON and CAP_SYS_ADMIN)"
 _LOADING_LIMIT_S = 30  # an import from a cold disk and a compilation on a busy machine
@@ -108,6 +109,12 @@ class Speaker:
             data = data[os.write(self._fd, data) :]
 
 
+def _raise_descriptor_limit() -> None:
+    """Page faults take two descriptors a CPU: the usual 1024 would not do for 512 CPUs."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 def main(arguments: list[str]) -> None:
     """Runs the window that the first argument asks for (`launch.Request`)."""
     request = launch.parse(arguments[0])
@@ -122,6 +129,7 @@ def main(arguments: list[str]) -> None:
     if isinstance(bcc, Unavailable):
         speaker.say({"unavailable": {"reason": bcc.reason, "fix": bcc.fix, "permission": bcc.permission}})
         os._exit(0)
+    _raise_descriptor_limit()
     window = Window(bcc, request.pids, max_threads=request.max_threads, calls=request.calls)
     watcher.begin()
     window.open()
@@ -135,8 +143,6 @@ def main(arguments: list[str]) -> None:
                 "attached_s": window.attached_s(),
                 "cpu_s": time.process_time(),
                 "closed_ns": counts.closed_ns,
-                "thread_bytes": THREAD_BYTES,
-                "pair_bytes": PAIR_BYTES,
                 "threads": base64.b64encode(counts.threads).decode(),
                 "pairs": base64.b64encode(counts.pairs).decode(),
                 "lost": counts.lost,

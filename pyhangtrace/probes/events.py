@@ -1,53 +1,102 @@
-"""The structures that the window's BPF programs fill (`headers/include/hangtrace/window_events.h`), as numpy dtypes.
+"""The structures that the window's BPF programs fill (`headers/include/hangtrace/window_events.h`).
 
-Keys come before values, as the child process sends them. Times are nanoseconds of CLOCK_MONOTONIC.
+Described once, with two views: `struct` for the few records of a window (the child process and `attach` have no time
+to load numpy) and numpy dtypes for reading whole tables. A test compares both with what a C compiler makes of the
+header. Keys come before values. Times are nanoseconds of CLOCK_MONOTONIC.
 """
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
+import struct
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-THREAD_SUMS = np.dtype(
-    [
-        ("waiting_since_ns", np.uint64),
-        ("uaddr", np.uint64),
-        ("waits", np.uint64),
-        ("wait_ns", np.uint64),
-        ("longest_ns", np.uint64),
-        ("longest_uaddr", np.uint64),
-        ("timed_out", np.uint64),
-        ("interrupted", np.uint64),
-        ("not_slept", np.uint64),
-        ("wake_calls", np.uint64),
-        ("woken", np.uint64),
-        ("minor_faults", np.uint64),
-        ("major_faults", np.uint64),
-        ("last_major_address", np.uint64),
-        ("tgid", np.uint32),
-        ("operation", np.uint32),
-    ]
-)
-WAKE_PAIR = np.dtype([("waker_tid", np.uint32), ("woken_tid", np.uint32)])
-LOST_KINDS = ("thread", "pair", "wake")  # enum lost_kind, in its order
-
-THREAD_RECORD = np.dtype([("tid", np.uint32), ("sums", THREAD_SUMS)])
-PAIR_RECORD = np.dtype([("pair", WAKE_PAIR), ("count", np.uint64)])
+if TYPE_CHECKING:
+    import numpy as np
 
 _WAITS = frozenset({0, 6, 9, 11, 13, 64})  # enum futex_operation of window.bpf.c: those that wait
 _OPERATION = 0x7F
 
 
-def thread_records(data: bytes) -> npt.NDArray[np.void]:
-    """Records of `THREAD_RECORD`, ordered by tid. Raises: ValueError if the bytes are not whole records."""
-    return np.sort(np.frombuffer(data, dtype=THREAD_RECORD), order="tid")
+class ThreadSums(NamedTuple):
+    """`struct thread_sums`, the members in its order."""
+
+    waiting_since_ns: int
+    uaddr: int
+    waits: int
+    wait_ns: int
+    longest_ns: int
+    longest_uaddr: int
+    timed_out: int
+    interrupted: int
+    not_slept: int
+    wake_calls: int
+    woken: int
+    minor_faults: int
+    major_faults: int
+    last_major_address: int
+    tgid: int
+    operation: int
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the thread was inside a call that sleeps when the counting ended."""
+        return bool(self.waiting_since_ns) and self.operation & _OPERATION in _WAITS
 
 
-def pair_records(data: bytes) -> npt.NDArray[np.void]:
-    """Records of `PAIR_RECORD`, ordered by waker. Raises: ValueError if the bytes are not whole records."""
-    return np.sort(np.frombuffer(data, dtype=PAIR_RECORD), order="pair")
+class WakePair(NamedTuple):
+    """`struct wake_pair`."""
+
+    waker_tid: int
+    woken_tid: int
 
 
-def is_wait(operation: int) -> bool:
-    """Whether a call with this operation word sleeps."""
-    return operation & _OPERATION in _WAITS
+class Lost(NamedTuple):
+    """`enum lost_kind`: events that found no room in a table."""
+
+    thread: int = 0
+    pair: int = 0
+    wake: int = 0
+
+
+THREAD_SUMS = struct.Struct("=14Q2I")
+WAKE_PAIR = struct.Struct("=2I")
+TID = struct.Struct("=I")
+COUNT = struct.Struct("=Q")
+_THREAD_RECORD = struct.Struct(TID.format + THREAD_SUMS.format[1:])
+_PAIR_RECORD = struct.Struct(WAKE_PAIR.format + COUNT.format[1:])
+
+
+def thread_records(data: bytes) -> Iterator[tuple[int, ThreadSums]]:
+    """Thread id and sums, record after record. Raises: ValueError if the bytes are not whole records."""
+    for tid, *sums in _records(_THREAD_RECORD, data):
+        yield tid, ThreadSums(*sums)
+
+
+def pair_records(data: bytes) -> Iterator[tuple[WakePair, int]]:
+    """Pair and count, record after record. Raises: ValueError if the bytes are not whole records."""
+    for waker, woken, count in _records(_PAIR_RECORD, data):
+        yield WakePair(waker, woken), count
+
+
+def _records(record: struct.Struct, data: bytes) -> Iterator[tuple[Any, ...]]:
+    if len(data) % record.size:
+        raise ValueError(f"{len(data)} bytes are not records of {record.size}")
+    return record.iter_unpack(data)
+
+
+def thread_dtype() -> np.dtype[np.void]:
+    """`struct thread_sums` for numpy."""
+    return _dtype(ThreadSums._fields, "Q" * 14 + "I" * 2)
+
+
+def pair_dtype() -> np.dtype[np.void]:
+    """`struct wake_pair` for numpy."""
+    return _dtype(WakePair._fields, "I" * 2)
+
+
+def _dtype(names: tuple[str, ...], codes: str) -> np.dtype[np.void]:
+    import numpy as np
+
+    widths = {"Q": np.uint64, "I": np.uint32}
+    return np.dtype([(name, widths[code]) for name, code in zip(names, codes, strict=True)])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from pyhangtrace.model.evidence import ProbeEvidence, WakerCount
 from pyhangtrace.probes import events
@@ -45,34 +44,27 @@ class ProcessProbe:
 
 
 def decode(
-    pids: tuple[int, ...],
-    *,
-    threads: bytes,
-    pairs: bytes,
-    lost: tuple[int, ...],
-    window_s: float,
-    closed_ns: int,
+    pids: tuple[int, ...], *, threads: bytes, pairs: bytes, lost: events.Lost, window_s: float, closed_ns: int
 ) -> tuple[ProcessProbe, ...]:
-    """Per process, in the order of `pids`; one that did nothing has zeros.
+    """Per process, in the order of `pids`, threads by number; one that did nothing has zeros.
 
     What was lost cannot be told apart by process, so each carries the total.
 
     Raises: ValueError if the bytes are not what `events` describes.
     """
-    records = events.thread_records(threads)
-    counted_pairs = [
-        (int(row["pair"]["waker_tid"]), int(row["pair"]["woken_tid"]), int(row["count"]))
-        for row in events.pair_records(pairs)
-    ]
+    by_process: dict[int, list[ThreadProbe]] = {pid: [] for pid in pids}
+    for tid, sums in sorted(events.thread_records(threads)):
+        if sums.tgid in by_process:
+            by_process[sums.tgid].append(_thread(tid, sums, closed_ns))
+    known = sorted(events.pair_records(pairs))
     processes = []
-    for pid in pids:
-        own = [_thread(row, closed_ns) for row in records[records["sums"]["tgid"] == pid]]
+    for pid, own in by_process.items():
         evidence = ProbeEvidence(
             window_s=window_s,
             futex_waits=sum(thread.waits for thread in own),
-            futex_wait_s=sum(thread.wait_s for thread in own),
+            futex_wait_s=sum((thread.wait_s for thread in own), 0.0),
             longest_wait_s=max((thread.longest_wait_s for thread in own), default=0.0),
-            wakers=_wakers(own, counted_pairs),
+            wakers=_wakers(own, known),
             minor_faults=sum(thread.minor_faults for thread in own),
             major_faults=sum(thread.major_faults for thread in own),
             lost=sum(lost),
@@ -81,29 +73,27 @@ def decode(
     return tuple(processes)
 
 
-def _thread(row: Any, closed_ns: int) -> ThreadProbe:
-    sums = row["sums"]
-    waiting = bool(sums["waiting_since_ns"]) and events.is_wait(int(sums["operation"]))
+def _thread(tid: int, sums: events.ThreadSums, closed_ns: int) -> ThreadProbe:
     return ThreadProbe(
-        tid=int(row["tid"]),
-        waits=int(sums["waits"]),
-        wait_s=int(sums["wait_ns"]) / 1e9,
-        longest_wait_s=int(sums["longest_ns"]) / 1e9,
-        longest_uaddr=int(sums["longest_uaddr"]) or None,
-        timed_out=int(sums["timed_out"]),
-        interrupted=int(sums["interrupted"]),
-        not_slept=int(sums["not_slept"]),
-        wake_calls=int(sums["wake_calls"]),
-        woken=int(sums["woken"]),
-        minor_faults=int(sums["minor_faults"]),
-        major_faults=int(sums["major_faults"]),
-        last_major_address=int(sums["last_major_address"]) or None,
-        open_wait_s=max(closed_ns - int(sums["waiting_since_ns"]), 0) / 1e9 if waiting else None,
-        open_uaddr=(int(sums["uaddr"]) or None) if waiting else None,
+        tid=tid,
+        waits=sums.waits,
+        wait_s=sums.wait_ns / 1e9,
+        longest_wait_s=sums.longest_ns / 1e9,
+        longest_uaddr=sums.longest_uaddr or None,
+        timed_out=sums.timed_out,
+        interrupted=sums.interrupted,
+        not_slept=sums.not_slept,
+        wake_calls=sums.wake_calls,
+        woken=sums.woken,
+        minor_faults=sums.minor_faults,
+        major_faults=sums.major_faults,
+        last_major_address=sums.last_major_address or None,
+        open_wait_s=max(closed_ns - sums.waiting_since_ns, 0) / 1e9 if sums.waiting else None,
+        open_uaddr=(sums.uaddr or None) if sums.waiting else None,
     )
 
 
-def _wakers(threads: list[ThreadProbe], pairs: list[tuple[int, int, int]]) -> tuple[WakerCount, ...]:
+def _wakers(threads: list[ThreadProbe], pairs: list[tuple[events.WakePair, int]]) -> tuple[WakerCount, ...]:
     """Known pairs, then for each waker what it woke beyond them; most first.
 
     A wake-up has no known other end when more than one thread woke on the same word, when the word is shared with
@@ -112,9 +102,11 @@ def _wakers(threads: list[ThreadProbe], pairs: list[tuple[int, int, int]]) -> tu
     wakers = []
     for thread in threads:
         known = [
-            WakerCount(tid=waker, woke=woken, count=n) for waker, woken, n in pairs if waker == thread.tid
+            WakerCount(tid=thread.tid, woke=pair.woken_tid, count=count)
+            for pair, count in pairs
+            if pair.waker_tid == thread.tid
         ]
-        rest = thread.woken - sum(pair.count for pair in known)
+        rest = thread.woken - sum(waker.count for waker in known)
         wakers += known
         if rest > 0:
             wakers.append(WakerCount(tid=thread.tid, woke=None, count=rest))

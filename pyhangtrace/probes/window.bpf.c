@@ -100,13 +100,16 @@ static __always_inline struct thread_sums *current_thread(u64 ids) {
     if (!targets.lookup(&tgid))
         return NULL;
     struct thread_sums *thread = threads.lookup(&tid);
-    if (thread)
-        return thread;
-    struct thread_sums fresh = {.tgid = tgid};
-    threads.insert(&tid, &fresh);
-    thread = threads.lookup(&tid);
-    if (!thread)
+    if (!thread) {
+        struct thread_sums fresh = {.tgid = tgid};
+        threads.insert(&tid, &fresh);
+        thread = threads.lookup(&tid);
+    }
+    // The number of a thread that ended may come back in another process.
+    if (!thread || thread->tgid != tgid) {
         count_lost(LOST_THREAD);
+        return NULL;
+    }
     return thread;
 }
 

@@ -20,6 +20,7 @@ from types import ModuleType
 
 from pyhangtrace.probes import bpf
 from pyhangtrace.probes.bcc_loader import compile_program
+from pyhangtrace.probes.events import COUNT, THREAD_SUMS, TID, WAKE_PAIR, Lost
 from pyhangtrace.probes.perf_events import (
     SOFTWARE_MAJOR_FAULTS,
     SOFTWARE_MINOR_FAULTS,
@@ -29,9 +30,6 @@ from pyhangtrace.probes.perf_events import (
 from pyhangtrace.probes.tracefs import Tracefs, Tracepoint
 
 SOURCE = Path(__file__).with_name("window.bpf.c")
-THREAD_BYTES = 120  # struct thread_sums; the reader's dtype is checked against it
-PAIR_BYTES = 8  # struct wake_pair
-LOST_KINDS = 3
 _INITIAL_PID_NAMESPACE = 0xEFFFFFFC  # PROC_PID_INIT_INO
 # System call: programs for its entry and its exit. Only `futex` is watched unless more is asked for: detaching costs
 # the host's kernel 70 ms a tracepoint, and C libraries use nothing else.
@@ -50,7 +48,7 @@ class Counts:
 
     threads: bytes
     pairs: bytes
-    lost: tuple[int, ...]
+    lost: Lost
     opened_ns: int  # CLOCK_MONOTONIC
     closed_ns: int
 
@@ -68,7 +66,8 @@ class Window:
     def __init__(
         self, bcc: ModuleType, pids: Sequence[int], *, max_threads: int, calls: Sequence[str]
     ) -> None:
-        self._descriptors: list[int] = []
+        self._software: list[int] = []
+        self._tracepoints: list[int] = []
         self._opened_ns = 0
         self._attached_ns = 0
         with Tracefs() as tracefs:
@@ -99,13 +98,13 @@ class Window:
                 (SOFTWARE_MAJOR_FAULTS, "major_fault"),
             ):
                 program = self._program.load_func(function, kinds.PERF_EVENT).fd
-                self._descriptors += attach_software(event, program)
+                self._software += attach_software(event, program)
             # Exits first: a call whose entry was seen must not end unseen.
             probes = [(leave, program) for _, leave, _, program in watched]
             probes += [(enter, program) for enter, _, program, _ in watched]
             for tracepoint, function in probes:
                 program = self._program.load_func(function, kinds.TRACEPOINT).fd
-                self._descriptors.append(attach_tracepoint(tracepoint.id, program))
+                self._tracepoints.append(attach_tracepoint(tracepoint.id, program))
         except BaseException:
             self.close()
             raise
@@ -119,20 +118,29 @@ class Window:
         """Ends the counting and returns what was counted."""
         self._set_gate(0)
         closed_ns = time.monotonic_ns()
-        threads = b"".join(key + value for key, value in bpf.items(self._map("threads"), 4, THREAD_BYTES))
-        pairs = b"".join(key + value for key, value in bpf.items(self._map("pairs"), PAIR_BYTES, 8))
-        lost = tuple(struct.unpack("=Q", value)[0] for _, value in bpf.items(self._map("lost"), 4, 8))
+        threads = b"".join(
+            key + value for key, value in bpf.items(self._map("threads"), TID.size, THREAD_SUMS.size)
+        )
+        pairs = b"".join(
+            key + value for key, value in bpf.items(self._map("pairs"), WAKE_PAIR.size, COUNT.size)
+        )
+        lost = Lost(
+            *(COUNT.unpack(value)[0] for _, value in bpf.items(self._map("lost"), TID.size, COUNT.size))
+        )
         return Counts(threads=threads, pairs=pairs, lost=lost, opened_ns=self._opened_ns, closed_ns=closed_ns)
 
     def close(self) -> float:
         """Detaches everything; seconds it was attached.
 
-        Each close waits for the kernel's readers (up to 0.1 s), so they wait side by side.
+        Each tracepoint waits for all of the kernel's readers (70 ms), so they wait side by side.
         """
-        closers = [threading.Thread(target=os.close, args=(fd,)) for fd in self._descriptors]
-        self._descriptors = []
+        closers = [threading.Thread(target=os.close, args=(fd,)) for fd in self._tracepoints]
+        self._tracepoints = []
         for closer in closers:
             closer.start()
+        for fd in self._software:
+            os.close(fd)
+        self._software = []
         for closer in closers:
             closer.join()
         return (time.monotonic_ns() - self._attached_ns) / 1e9
@@ -150,8 +158,8 @@ class Window:
 
 def _macros(enter: Tracepoint, leave: Tracepoint, *, targets: int, threads: int) -> dict[str, int]:
     macros = {
-        "MAX_TARGETS": max(targets, 1),
-        "MAX_THREADS": max(threads, 64),
+        "MAX_TARGETS": targets,
+        "MAX_THREADS": threads,
         "MAX_WAKES": 8192,
         # Arguments follow the system call's number, each eight bytes wide whatever its type.
         "ARG_OFFSET": enter.offsets["__syscall_nr"] + 8,
