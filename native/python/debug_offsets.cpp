@@ -1,4 +1,3 @@
-#include <array>
 #include <cstring>
 
 #include "python/layout.hpp"
@@ -9,19 +8,26 @@ namespace {
 constexpr std::size_t kHeaderSize = 24;  // cookie, version, free_threaded
 constexpr std::uint64_t kMaxOffset = 1 << 20;
 
-// One 64-bit field of _Py_DebugOffsets after the header: the member it gives, or none for a field we do not
-// use.
-using Member = int Layout::*;
+// What the offsets tell. The GIL's fields are told from the start of an interpreter, whose own GIL need not
+// be the one that it uses.
+struct Told : Layout {
+  int own_gil = -1;
+  int own_gil_locked = -1;
+  int own_gil_holder = -1;
+};
+
+// One 64-bit field of _Py_DebugOffsets after the header: the member it gives, or none.
+using Member = int Told::*;
 constexpr Member kUnused = nullptr;
 
 // Include/internal/pycore_runtime.h of 3.13, struct _Py_DebugOffsets.
-constexpr std::array kFields313 = {
+constexpr Member kFields313[] = {
     // runtime_state
     kUnused, kUnused, &Layout::runtime_interpreters,
     // interpreter_state
     &Layout::interpreter_size, &Layout::interpreter_id, &Layout::interpreter_next,
     &Layout::interpreter_threads, kUnused, &Layout::interpreter_modules, &Layout::interpreter_sysdict,
-    kUnused, &Layout::interpreter_gil, kUnused, kUnused, kUnused, kUnused,
+    kUnused, &Layout::interpreter_gil, &Told::own_gil, kUnused, &Told::own_gil_locked, &Told::own_gil_holder,
     // thread_state
     &Layout::thread_size, kUnused, &Layout::thread_next, &Layout::thread_interpreter, &Layout::thread_frame,
     &Layout::thread_ident, &Layout::thread_native_id, &Layout::thread_chunk, kUnused,
@@ -50,18 +56,17 @@ constexpr std::array kFields313 = {
     kUnused, &Layout::bytes_size, &Layout::bytes_data,
     // unicode_object
     kUnused, &Layout::string_state, &Layout::string_length, &Layout::string_ascii_data};
-constexpr std::size_t kGilFields313 = 3 + 10;  // gil_runtime_state, then enabled, locked, holder
 
 // Include/internal/pycore_debug_offsets.h of 3.14. Since 3.13: threads_main, generations, stackpointer,
 // tlbc_index, co_tlbc and set_object were put in between.
-constexpr std::array kFields314 = {
+constexpr Member kFields314[] = {
     // runtime_state
     kUnused, kUnused, &Layout::runtime_interpreters,
     // interpreter_state
     &Layout::interpreter_size, &Layout::interpreter_id, &Layout::interpreter_next,
     &Layout::interpreter_threads, kUnused, kUnused, &Layout::interpreter_modules,
-    &Layout::interpreter_sysdict, kUnused, &Layout::interpreter_gil, kUnused, kUnused, kUnused, kUnused,
-    kUnused, kUnused,
+    &Layout::interpreter_sysdict, kUnused, &Layout::interpreter_gil, &Told::own_gil, kUnused,
+    &Told::own_gil_locked, &Told::own_gil_holder, kUnused, kUnused,
     // thread_state
     &Layout::thread_size, kUnused, &Layout::thread_next, &Layout::thread_interpreter, &Layout::thread_frame,
     &Layout::thread_ident, &Layout::thread_native_id, &Layout::thread_chunk, kUnused,
@@ -92,7 +97,6 @@ constexpr std::array kFields314 = {
     kUnused, &Layout::bytes_size, &Layout::bytes_data,
     // unicode_object
     kUnused, &Layout::string_state, &Layout::string_length, &Layout::string_ascii_data};
-constexpr std::size_t kGilFields314 = 3 + 11;
 
 std::uint64_t word_at(std::span<const std::byte> bytes, std::size_t offset) {
   std::uint64_t value = 0;
@@ -139,13 +143,10 @@ DebugOffsets read_debug_offsets(std::span<const std::byte> runtime) {
   result.version_hex = static_cast<std::uint32_t>(version);
   const int minor = static_cast<int>((version >> 16) & 0xff);
   std::span<const Member> fields;
-  std::size_t gil = 0;
   if (minor == 13) {
     fields = kFields313;
-    gil = kGilFields313;
   } else if (minor == 14) {
     fields = kFields314;
-    gil = kGilFields314;
   }
   const Layout* known = known_layout(minor);
   if (fields.empty() || known == nullptr) {
@@ -156,7 +157,7 @@ DebugOffsets read_debug_offsets(std::span<const std::byte> runtime) {
     result.problem = "_Py_DebugOffsets is cut short";
     return result;
   }
-  Layout layout = *known;
+  Told layout{*known};
   layout.free_threaded = free_threaded == 1;
   for (std::size_t i = 0; i < fields.size(); ++i) {
     if (fields[i] == kUnused) continue;
@@ -167,17 +168,14 @@ DebugOffsets read_debug_offsets(std::span<const std::byte> runtime) {
     }
     layout.*fields[i] = static_cast<int>(offset);
   }
-  // These are told from the start of the interpreter, whose own GIL need not be the one it uses.
-  const std::uint64_t gil_start = word_at(runtime, kHeaderSize + 8 * gil);
-  const std::uint64_t locked = word_at(runtime, kHeaderSize + 8 * (gil + 2)) - gil_start;
-  const std::uint64_t holder = word_at(runtime, kHeaderSize + 8 * (gil + 3)) - gil_start;
-  if (locked >= static_cast<std::uint64_t>(known->gil_size) ||
-      holder >= static_cast<std::uint64_t>(known->gil_size)) {
+  const int locked = layout.own_gil_locked - layout.own_gil;
+  const int holder = layout.own_gil_holder - layout.own_gil;
+  if (locked < 0 || locked >= known->gil_size || holder < 0 || holder >= known->gil_size) {
     result.problem = "_Py_DebugOffsets places the GIL's fields outside of it";
     return result;
   }
-  layout.gil_locked = static_cast<int>(locked);
-  layout.gil_holder = static_cast<int>(holder);
+  layout.gil_locked = locked;
+  layout.gil_holder = holder;
   // Between the flags of ASCII strings and their data lies nothing; other compact strings have a length and a
   // pointer to UTF-8 there.
   layout.string_compact_data = layout.string_ascii_data + 16;
@@ -190,7 +188,7 @@ DebugOffsets read_debug_offsets(std::span<const std::byte> runtime) {
     return result;
   }
   keep_only_sure(layout, *known);
-  result.layout = layout;
+  result.layout = static_cast<const Layout&>(layout);
   return result;
 }
 

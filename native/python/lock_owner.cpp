@@ -199,13 +199,15 @@ class LockSearch {
     return state && (*state & 1) != 0;
   }
 
-  // Condition.wait() gives up the lock of its own `with` block while it sleeps.
-  static bool gave_it_up(const PythonThread& thread, std::size_t frame) {
-    return std::any_of(thread.frames.begin(), thread.frames.begin() + static_cast<std::ptrdiff_t>(frame),
-                       [](const PythonFrame& inner) {
-                         return inner.file.ends_with("threading.py") &&
-                                ends_with_part(inner.function, "wait");
-                       });
+  // Condition.wait() gives its lock up while it sleeps, also that of a `with` block further out.
+  bool gave_it_up(const PythonThread& thread, std::size_t outer, Address lock) {
+    for (std::size_t i = 0; i < outer; ++i) {
+      const PythonFrame& frame = thread.frames[i];
+      if (!frame.file.ends_with("threading.py") || !ends_with_part(frame.function, "wait")) continue;
+      auto self = own_.local_object(thread, i, "self");
+      if (!self || objects_.attribute(*self, "_lock") == lock) return true;
+    }
+    return false;
   }
 
   bool is_condition_of(Address object, Address lock) {
@@ -249,7 +251,7 @@ class LockSearch {
       const std::size_t end = std::min(frame.slots.size(), frame.first_stack_slot + frame.live_stack);
       for (std::size_t k = frame.first_stack_slot; k < end; ++k) {
         const Address next = k + 1 < end ? frame.slots[k + 1] : 0;
-        if (is_exit_of(frame.slots[k], next, lock) && !gave_it_up(thread, i)) return &frame;
+        if (is_exit_of(frame.slots[k], next, lock) && !gave_it_up(thread, i, lock)) return &frame;
       }
     }
     return nullptr;
