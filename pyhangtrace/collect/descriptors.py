@@ -1,0 +1,267 @@
+"""Single descriptors of a process, and who else on the host has the same thing open."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
+from pyhangtrace.collect.procfs import PROC, numbers, pids, printable, read_link, read_text
+from pyhangtrace.model.evidence import Holder
+from pyhangtrace.model.kinds import FdKind
+
+DESCRIBE_TASK = "descriptors"
+_ANONYMOUS = {
+    "[eventfd]": FdKind.EVENTFD,
+    "[eventpoll]": FdKind.EPOLL,
+    "[timerfd]": FdKind.TIMERFD,
+    "[signalfd]": FdKind.SIGNALFD,
+    "inotify": FdKind.INOTIFY,
+    "[inotify]": FdKind.INOTIFY,
+    "[pidfd]": FdKind.PIDFD,
+    "[io_uring]": FdKind.IO_URING,
+}
+_MODES = {os.O_RDONLY: "r", os.O_WRONLY: "w", os.O_RDWR: "rw"}
+_MAX_WATCHES = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Descriptor:
+    """One open descriptor; `lock_lines` are the kernel's words on file locks that it carries."""
+
+    pid: int
+    fd: int
+    link: str  # as /proc shows it: also the key under which other holders are found
+    kind: FdKind
+    inode: int | None = None
+    device: int | None = None
+    mode: str = ""
+    nonblocking: bool = False
+    watches: tuple[int, ...] = ()
+    fs_type: str | None = None
+    lock_lines: tuple[str, ...] = ()
+
+
+def describe_task(
+    state: HelperState, pids: Sequence[int], argument: Any, progress: Progress
+) -> Iterator[tuple[int, Any]]:
+    """Task: the descriptors of each pid that `argument` asks for. Guarded, as stat(2) may ask a dead file server."""
+    mounts: dict[str, dict[int, str]] = {}
+    for pid in pids:
+        progress(pid)
+        described = (describe(pid, fd, state.proc_root, mounts) for fd in argument[pid])
+        yield pid, [found for found in described if found is not None]
+
+
+def collect(
+    reader: GuardedReader, wanted: Mapping[int, Collection[int]], *, deadline_s: float
+) -> dict[tuple[int, int], Descriptor]:
+    """The wanted descriptors by (pid, fd). Of a process where that may block, what needs no stat."""
+    asked = {pid: sorted(fds) for pid, fds in wanted.items() if fds}
+    answers = reader.run(DESCRIBE_TASK, list(asked), asked, deadline_s=deadline_s)
+    return {(found.pid, found.fd): found for each in answers.values.values() for found in each}
+
+
+def describe(pid: int, fd: int, proc_root: str, mounts: dict[str, dict[int, str]]) -> Descriptor | None:
+    """One descriptor, `None` if it is closed. `mounts` keeps file system types between calls."""
+    path = f"{proc_root}/{pid}/fd/{fd}"
+    link = read_link(path)
+    if link is None:
+        return None
+    info = parse_fdinfo(read_text(f"{proc_root}/{pid}/fdinfo/{fd}") or "")
+    kind = kind_of(link)
+    inode, device = named_inode(link), None
+    if kind is None or kind in (FdKind.MEMFD, FdKind.PIPE):
+        try:
+            status = os.stat(path)
+        except OSError:
+            kind = kind or FdKind.FILE
+        else:
+            kind = kind or kind_of_mode(status.st_mode, link)
+            inode = status.st_ino
+            device = status.st_dev if kind is not FdKind.DEVICE and kind is not FdKind.TTY else status.st_rdev
+    fs_type = None
+    if kind in (FdKind.FILE, FdKind.DIRECTORY) and info.mount is not None:
+        fs_type = _mounts(pid, proc_root, mounts).get(info.mount)
+    return Descriptor(
+        pid=pid,
+        fd=fd,
+        link=printable(link),
+        kind=kind,
+        inode=inode,
+        device=device,
+        mode=info.mode,
+        nonblocking=info.nonblocking,
+        watches=info.watches,
+        fs_type=fs_type,
+        lock_lines=info.lock_lines,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class FdInfo:
+    """/proc/PID/fdinfo/FD."""
+
+    mode: str = ""
+    nonblocking: bool = False
+    mount: int | None = None
+    watches: tuple[int, ...] = ()
+    lock_lines: tuple[str, ...] = ()
+
+
+def parse_fdinfo(text: str) -> FdInfo:
+    """What an fdinfo file says; keys that are not there leave the defaults."""
+    mode, nonblocking, mount = "", False, None
+    watches: list[int] = []
+    locks: list[str] = []
+    for line in text.splitlines():
+        key, _, value = line.partition(":")
+        value = value.strip()
+        try:
+            if key == "flags":
+                flags = int(value, 8)
+                mode, nonblocking = _MODES.get(flags & os.O_ACCMODE, ""), bool(flags & os.O_NONBLOCK)
+            elif key == "mnt_id":
+                mount = int(value)
+            elif key == "tfd" and len(watches) < _MAX_WATCHES:
+                watches.append(int(value.split()[0]))
+            elif key == "lock":
+                locks.append(value)
+        except (ValueError, IndexError):
+            continue
+    return FdInfo(mode, nonblocking, mount, tuple(watches), tuple(locks))
+
+
+def kind_of(link: str) -> FdKind | None:
+    """The kind that a link of /proc/PID/fd tells by itself, `None` where the file has to be asked."""
+    if link.startswith("pipe:"):
+        return FdKind.PIPE
+    if link.startswith("socket:"):
+        return FdKind.SOCKET
+    if link.startswith("anon_inode:"):
+        return _ANONYMOUS.get(link.removeprefix("anon_inode:"), FdKind.OTHER)
+    if link.startswith("/memfd:"):
+        return FdKind.MEMFD
+    if link.startswith(("/dev/pts/", "/dev/tty")):
+        return FdKind.TTY
+    return None
+
+
+def kind_of_mode(mode: int, link: str) -> FdKind:
+    """The kind that stat(2) tells."""
+    if stat.S_ISREG(mode):
+        return FdKind.FILE
+    if stat.S_ISDIR(mode):
+        return FdKind.DIRECTORY
+    if stat.S_ISFIFO(mode):
+        return FdKind.PIPE
+    if stat.S_ISSOCK(mode):
+        return FdKind.SOCKET
+    if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+        return FdKind.TTY if link == "/dev/console" else FdKind.DEVICE
+    return FdKind.OTHER
+
+
+def named_inode(link: str) -> int | None:
+    """The inode in `pipe:[123]`."""
+    number = link.partition("[")[2].rstrip("]")
+    return int(number) if number.isdecimal() else None
+
+
+def _mounts(pid: int, proc_root: str, kept: dict[str, dict[int, str]]) -> dict[int, str]:
+    namespace = read_link(f"{proc_root}/{pid}/ns/mnt") or str(pid)
+    if namespace not in kept:
+        kept[namespace] = {
+            mount.id: mount.fs_type for mount in parse_mounts(read_text(f"{proc_root}/{pid}/mountinfo") or "")
+        }
+    return kept[namespace]
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """One line of mountinfo."""
+
+    id: int
+    point: str
+    fs_type: str
+
+
+def parse_mounts(text: str) -> list[Mount]:
+    """Lines of /proc/PID/mountinfo, in mount order."""
+    mounts = []
+    for line in text.splitlines():
+        left, _, right = line.partition(" - ")
+        words, kind = left.split(), right.split()
+        if len(words) > 4 and kind and words[0].isdecimal():
+            mounts.append(Mount(int(words[0]), words[4].replace("\\040", " "), kind[0]))
+    return mounts
+
+
+@dataclass(slots=True)
+class Openers:
+    """Who has what open: holders by link, over the processes searched so far."""
+
+    by_link: dict[str, list[Holder]] = field(default_factory=dict)
+    complete: bool = True  # every process of the host was searched, and none refused
+    searched: set[str] = field(default_factory=set)
+
+    def of(self, link: str) -> tuple[Holder, ...]:
+        """All holders of what this link names."""
+        return tuple(self.by_link.get(link, ()))
+
+
+def find_openers(
+    links: Collection[str],
+    first: Sequence[int],
+    *,
+    budget_s: float,
+    proc_root: str = PROC,
+    leave_out: Collection[int] = (),
+) -> Openers:
+    """Searches the descriptors of `first`, then of everybody else, for these links until the time is up.
+
+    A link is enough: pipes and sockets carry their inode in it, files their path (in the holder's own view).
+    """
+    found = Openers(searched=set(links))
+    if not links:
+        return found
+    until = time.monotonic() + budget_s
+    members = list(dict.fromkeys(first))
+    known = set(members) | set(leave_out)
+    others = [pid for pid in pids(proc_root) if pid not in known]
+    for position, pid in enumerate((*members, *others)):
+        if position >= len(members) and time.monotonic() > until:
+            found.complete = False
+            break
+        if not _search(pid, found, proc_root):
+            found.complete = False
+    return found
+
+
+def _search(pid: int, found: Openers, proc_root: str) -> bool:
+    """Adds what one process has open; False if it may not be looked into."""
+    folder = f"{proc_root}/{pid}/fd"
+    try:
+        names = os.listdir(folder)
+    except PermissionError:
+        return False
+    except OSError:  # gone
+        return True
+    for name in names:
+        try:
+            link = os.readlink(f"{folder}/{name}")
+        except OSError:
+            continue
+        if link in found.searched and name.isdecimal():
+            info = parse_fdinfo(read_text(f"{proc_root}/{pid}/fdinfo/{name}") or "")
+            found.by_link.setdefault(link, []).append(Holder(pid=pid, fd=int(name), mode=info.mode))
+    return True
+
+
+def open_fds(pid: int, proc_root: str = PROC) -> list[int]:
+    """Numbers of a process' open descriptors; [] if they may not be seen."""
+    return numbers(f"{proc_root}/{pid}/fd")

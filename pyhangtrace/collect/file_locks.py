@@ -1,0 +1,146 @@
+"""The kernel's table of file locks: who holds, who waits, which file.
+
+Source of the layout: fs/locks.c (`lock_get_status`), the same lines in /proc/locks and, for the descriptor that carries
+the lock, in /proc/PID/fdinfo.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pyhangtrace.collect.descriptors import FdInfo, Openers, open_fds, parse_fdinfo
+from pyhangtrace.collect.procfs import PROC, printable, read_link, read_text
+from pyhangtrace.model.evidence import FileLock, Holder
+
+_LINE = re.compile(
+    r"^(?P<id>\d+):\s+(?P<blocked>->\s+)?(?P<kind>[A-Z]+)\s+(?P<mandatory>\S+)\s+(?P<access>\S+)\s+"
+    r"(?P<pid>-?\d+)\s+(?P<major>[0-9a-f]+):(?P<minor>[0-9a-f]+):(?P<inode>\d+)\s+(?P<range>\S+\s+\S+)$"
+)
+_KINDS = {"FLOCK": "flock", "POSIX": "posix", "OFDLCK": "ofd", "LEASE": "lease", "DELEG": "lease"}
+_MAX_LINES = 20_000
+_MAX_FDS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class LockLine:
+    """One line; `blocked` queues behind the lock of the same `id`."""
+
+    id: int
+    blocked: bool
+    lock: FileLock
+
+
+def parse(text: str) -> list[LockLine]:
+    """All lines of /proc/locks that describe a lock."""
+    found = []
+    for line in text.splitlines()[:_MAX_LINES]:
+        match = _LINE.match(line)
+        if match is None or match["kind"] not in _KINDS:
+            continue
+        lock = FileLock(
+            kind=_KINDS[match["kind"]],
+            access=match["access"].lower(),
+            pid=int(match["pid"]),
+            device=os.makedev(int(match["major"], 16), int(match["minor"], 16)),
+            inode=int(match["inode"]),
+        )
+        found.append(LockLine(int(match["id"]), match["blocked"] is not None, lock))
+    return found
+
+
+def held(lines: Iterable[LockLine]) -> list[FileLock]:
+    """The locks that are held, each with the processes that queue behind it."""
+    locks: dict[int, FileLock] = {}
+    waiters: dict[int, list[int]] = {}
+    for line in lines:
+        if line.blocked:
+            waiters.setdefault(line.id, []).append(line.lock.pid)
+        else:
+            locks[line.id] = line.lock
+    return [
+        replace(lock, waiters=tuple(sorted(set(waiters.get(number, ()))))) for number, lock in locks.items()
+    ]
+
+
+def read(proc_root: str = PROC) -> list[FileLock] | None:
+    """All file locks of the host; `None` if the table is not there."""
+    text = read_text(f"{proc_root}/locks")
+    return None if text is None else held(parse(text))
+
+
+def concerning(locks: Sequence[FileLock], members: Sequence[int], inodes: Iterable[int]) -> list[FileLock]:
+    """Those that a member holds or waits for, or that are on a file a member waits for."""
+    ours, files = set(members), set(inodes)
+    return [
+        lock
+        for lock in locks
+        if lock.pid in ours or lock.inode in files or any(waiter in ours for waiter in lock.waiters)
+    ]
+
+
+def paths(locks: Sequence[FileLock], *, proc_root: str = PROC) -> dict[tuple[int, int], str]:
+    """Path by (device, inode), from the descriptors of holders and waiters.
+
+    Only the number of the inode is asked of a descriptor (fdinfo, since Linux 5.14), which needs no file server; older
+    kernels leave the path unknown here.
+    """
+    wanted: dict[int, set[tuple[int, int]]] = {}
+    for lock in locks:
+        for pid in (lock.pid, *lock.waiters):
+            if pid > 0:
+                wanted.setdefault(pid, set()).add((lock.device, lock.inode))
+    found: dict[tuple[int, int], str] = {}
+    for pid, files in wanted.items():
+        missing = {inode: (device, inode) for device, inode in files if (device, inode) not in found}
+        for fd in open_fds(pid, proc_root)[:_MAX_FDS] if missing else ():
+            text = read_text(f"{proc_root}/{pid}/fdinfo/{fd}") or ""
+            for _, inode, locked in carried(parse_fdinfo(text)):
+                missing.setdefault(inode, (locked.device, inode))
+            inode_here = _inode(text)
+            if inode_here in missing:
+                link = read_link(f"{proc_root}/{pid}/fd/{fd}")
+                if link is not None and link.startswith("/"):
+                    found.setdefault(missing[inode_here], printable(link))
+    return found
+
+
+def carried(info: FdInfo) -> list[tuple[int, int, FileLock]]:
+    """(id, inode, lock) for the locks whose descriptor this is."""
+    return [(line.id, line.lock.inode, line.lock) for line in parse("\n".join(info.lock_lines))]
+
+
+def _inode(text: str) -> int | None:
+    start = text.find("\nino:")
+    word = text[start + 5 :].split(None, 1)[:1] if start >= 0 else []
+    return int(word[0]) if word and word[0].isdecimal() else None
+
+
+def complete(
+    locks: Sequence[FileLock],
+    known: Mapping[tuple[int, int], str],
+    openers: Openers,
+    *,
+    proc_root: str = PROC,
+) -> tuple[FileLock, ...]:
+    """The locks with path, openers, and the descriptors that carry them."""
+    done = []
+    for lock in locks:
+        path = known.get((lock.device, lock.inode))
+        openers_of = openers.of(path) if path is not None else ()
+        holders = []
+        for opener in openers_of:
+            info = parse_fdinfo(read_text(f"{proc_root}/{opener.pid}/fdinfo/{opener.fd}") or "")
+            if any(inode == lock.inode and each.kind == lock.kind for _, inode, each in carried(info)):
+                holders.append(Holder(pid=opener.pid, fd=opener.fd, mode=opener.mode))
+        done.append(
+            replace(
+                lock,
+                path=path,
+                openers=tuple(sorted({opener.pid for opener in openers_of})),
+                holders=tuple(holders),
+            )
+        )
+    return tuple(sorted(done, key=lambda lock: (lock.device, lock.inode, lock.kind, lock.pid)))

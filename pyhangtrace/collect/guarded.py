@@ -1,0 +1,379 @@
+"""Reads that may block for ever, or crash, run in a forked helper that can be given up.
+
+`cmdline`, `environ`, `maps`, `mem` and process_vm_readv wait for the target's mmap lock, a path may lead to a dead
+file server, and native code decodes bytes nobody vouches for. The helper says which process it is at, so when it does
+not come back only that process is given up: the helper is killed (one that is stuck in process_vm_readv cannot die; it
+is left behind and named), a new one is forked, and the rest goes on.
+
+Fork early: before threads, and before anything big is loaded.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pickle
+import select
+import signal
+import struct
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from pyhangtrace.collect.procfs import PROC, numbers, read_text
+
+MMAP_LOCK_HELD = "mmap_lock_held"
+TIMED_OUT = "timed_out"
+CRASHED = "reader_crashed"
+FAILED = "reader_failed"
+
+_HEADER = struct.Struct("=Q")
+_LARGEST_MESSAGE = 1 << 30
+_PR_SET_PDEATHSIG = 1
+_REAP_S = 0.05
+# So long without a sign of progress while it waits for a lock in the kernel means stuck. Someone who holds an mmap lock
+# for longer (a huge munmap) exists, but then the process cannot be read now either.
+STUCK_AFTER_S = 0.3
+_IO_PATIENCE = 4  # other uninterruptible waits (a cold disk) get that many times as long
+_POLL_S = 0.05
+# Kernel functions in which a task waits for somebody's mmap lock.
+_LOCK_WAITS = (
+    "rwsem_",
+    "down_read",
+    "down_write",
+    "mmap_",
+    "__vma_start_write",
+    "vma_start",
+    "access_remote_vm",
+)
+
+
+class Progress(Protocol):
+    """Called by a task before it touches a process."""
+
+    def __call__(self, pid: int) -> None: ...
+
+
+# A task runs in the helper: (state kept between requests, pids, argument, progress) -> (pid, plain value) pairs.
+Task = Callable[["HelperState", Sequence[int], Any, Progress], Iterator[tuple[int, Any]]]
+
+
+@dataclass(slots=True)
+class HelperState:
+    """What tasks keep between requests, inside the helper."""
+
+    proc_root: str
+    kept: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What came back: values by pid, and for every pid without a value why not."""
+
+    values: dict[int, Any]
+    problems: dict[int, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HelperUsage:
+    """CPU seconds used by helpers that have ended or still run, and helpers that could not be ended."""
+
+    cpu_s: float
+    unkillable: tuple[int, ...]
+
+
+class GuardedReader:
+    """Runs tasks in a helper process, each with a deadline. Use as a context manager, from one thread."""
+
+    def __init__(
+        self, tasks: Mapping[str, Task], *, proc_root: str = PROC, stuck_after_s: float = STUCK_AFTER_S
+    ) -> None:
+        self._tasks = tasks
+        self._proc_root = proc_root
+        self._stuck_after_s = stuck_after_s
+        self._skip: dict[int, str] = {}
+        self._cpu_s = 0.0
+        self._unkillable: list[int] = []
+        self._helper: _Helper | None = _Helper(tasks, proc_root)
+
+    def __enter__(self) -> GuardedReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def given_up(self) -> dict[int, str]:
+        """Processes that no task is let near any more, and why."""
+        return dict(self._skip)
+
+    def run(self, task: str, pids: Sequence[int], argument: Any = None, *, deadline_s: float) -> Answers:
+        """Runs a task over processes; returns within `deadline_s` (and the tenth of a second a kill may take).
+
+        A process the helper gets stuck at or crashes on is given up for good. Answers that came before it are kept.
+        """
+        until = time.monotonic() + deadline_s
+        values: dict[int, Any] = {}
+        problems: dict[int, str] = {}
+        left = []
+        for pid in dict.fromkeys(pids):
+            if pid in self._skip:
+                problems[pid] = self._skip[pid]
+            else:
+                left.append(pid)
+        while left:
+            if self._helper is None:
+                self._helper = _Helper(self._tasks, self._proc_root)
+            attempt = self._attempt(self._helper, task, left, argument, until)
+            values.update(attempt.values)
+            left = [pid for pid in left if pid not in attempt.values]
+            if attempt.end is None:
+                break
+            self._drop_helper()
+            culprit = attempt.at if attempt.at in left else None
+            if culprit is None or time.monotonic() >= until:
+                reason = attempt.end if culprit is None else TIMED_OUT
+                problems.update(dict.fromkeys(left, reason))
+                if culprit is not None and attempt.end != TIMED_OUT:
+                    self._give_up(culprit, attempt.end, problems)
+                return Answers(values, problems)
+            self._give_up(culprit, attempt.end, problems)
+            left.remove(culprit)
+        return Answers(values, problems)
+
+    def usage(self) -> HelperUsage:
+        """CPU time so far, running helper included."""
+        running = self._helper.cpu_s() if self._helper is not None else 0.0
+        return HelperUsage(cpu_s=self._cpu_s + running, unkillable=tuple(self._unkillable))
+
+    def close(self) -> None:
+        """Ends the helper."""
+        self._drop_helper()
+
+    def _give_up(self, pid: int, reason: str, problems: dict[int, str]) -> None:
+        self._skip[pid] = reason
+        problems[pid] = reason
+
+    def _drop_helper(self) -> None:
+        helper, self._helper = self._helper, None
+        if helper is None:
+            return
+        self._cpu_s += helper.cpu_s()
+        if not helper.end():
+            self._unkillable.append(helper.pid)
+
+    def _attempt(self, helper: _Helper, task: str, pids: list[int], argument: Any, until: float) -> _Attempt:
+        """One request. `end` says why the helper has to be given up, `None` if it answered."""
+        attempt = _Attempt()
+        try:
+            helper.send((task, pids, argument))
+        except OSError:
+            attempt.end = CRASHED
+            return attempt
+        last_sign = time.monotonic()
+        while True:
+            now = time.monotonic()
+            if now >= until:
+                attempt.end = TIMED_OUT
+                return attempt
+            try:
+                message = helper.receive(min(_POLL_S, until - now))
+            except (EOFError, OSError, pickle.UnpicklingError):
+                attempt.end = CRASHED
+                return attempt
+            if message is None:
+                silent_s = time.monotonic() - last_sign
+                wait = helper.stuck_in() if silent_s >= self._stuck_after_s else None
+                if wait is not None and wait.startswith(_LOCK_WAITS):
+                    attempt.end = MMAP_LOCK_HELD
+                    return attempt
+                if wait is not None and silent_s >= _IO_PATIENCE * self._stuck_after_s:
+                    attempt.end = TIMED_OUT
+                    return attempt
+                continue
+            last_sign = time.monotonic()
+            kind, pid, value = message
+            if kind == "at":
+                attempt.at = pid
+            elif kind == "value":
+                attempt.values[pid] = value
+            elif kind == "failed":
+                attempt.end = f"{FAILED}: {value}"
+                return attempt
+            else:
+                return attempt
+
+
+@dataclass(slots=True)
+class _Attempt:
+    values: dict[int, Any] = field(default_factory=dict)
+    at: int | None = None
+    end: str | None = None
+
+
+class _Helper:
+    """One forked process and the two pipes to it."""
+
+    def __init__(self, tasks: Mapping[str, Task], proc_root: str) -> None:
+        request_read, request_write = os.pipe()
+        reply_read, reply_write = os.pipe()
+        parent = os.getpid()
+        self.pid = os.fork()
+        if self.pid == 0:
+            _run_helper(tasks, proc_root, request_read, reply_write, parent)
+        os.close(request_read)
+        os.close(reply_write)
+        self._request = request_write
+        self._reply = reply_read
+        self._buffer = bytearray()
+
+    def send(self, message: object) -> None:
+        payload = pickle.dumps(message)
+        view = memoryview(_HEADER.pack(len(payload)) + payload)
+        while view:
+            view = view[os.write(self._request, view) :]
+
+    def receive(self, timeout_s: float) -> Any:
+        """The next message, `None` if it is not complete within the time."""
+        until = time.monotonic() + timeout_s
+        while (message := self._take()) is _NOTHING:
+            left = until - time.monotonic()
+            ready = select.select([self._reply], [], [], max(0.0, left))[0]
+            if not ready:
+                return None
+            part = os.read(self._reply, 1 << 20)
+            if not part:
+                raise EOFError
+            self._buffer += part
+        return message
+
+    def _take(self) -> Any:
+        if len(self._buffer) < _HEADER.size:
+            return _NOTHING
+        (size,) = _HEADER.unpack_from(self._buffer)
+        if size > _LARGEST_MESSAGE:
+            raise EOFError
+        end = _HEADER.size + size
+        if len(self._buffer) < end:
+            return _NOTHING
+        message = pickle.loads(bytes(self._buffer[_HEADER.size : end]))
+        del self._buffer[:end]
+        return message
+
+    def stuck_in(self) -> str | None:
+        """The kernel function that a blocked thread of the helper sleeps in; `None` while it works or is idle."""
+        for tid in numbers(f"/proc/{self.pid}/task"):
+            stat = read_text(f"/proc/{self.pid}/task/{tid}/stat")
+            if stat is not None and stat[stat.rfind(")") + 2 :].startswith("D"):
+                return read_text(f"/proc/{self.pid}/task/{tid}/wchan") or "?"
+        return None
+
+    def cpu_s(self) -> float:
+        text = read_text(f"/proc/{self.pid}/schedstat")
+        try:
+            return int((text or "0").split()[0]) / 1e9
+        except (ValueError, IndexError):
+            return 0.0
+
+    def end(self) -> bool:
+        """Kills it; whether it is gone. Never waits long: a reader inside process_vm_readv cannot die."""
+        os.close(self._request)
+        os.close(self._reply)
+        try:
+            os.kill(self.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return True
+        until = time.monotonic() + _REAP_S
+        while True:
+            try:
+                if os.waitpid(self.pid, os.WNOHANG)[0]:
+                    return True
+            except ChildProcessError:  # somebody set SIGCHLD to be ignored
+                return True
+            left = until - time.monotonic()
+            if left <= 0:
+                return False
+            _wait_for_end(self.pid, left)
+
+
+def _wait_for_end(pid: int, timeout_s: float) -> None:
+    try:
+        descriptor = os.pidfd_open(pid)
+    except OSError:  # before Linux 5.3
+        select.select([], [], [], min(timeout_s, 0.002))
+        return
+    try:
+        select.select([descriptor], [], [], timeout_s)
+    finally:
+        os.close(descriptor)
+
+
+_NOTHING = object()
+
+
+def _run_helper(tasks: Mapping[str, Task], proc_root: str, request: int, reply: int, parent: int) -> None:
+    """The helper's life. Never returns into the program it was forked from."""
+    code = 1
+    try:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is the parent's to handle; it ends us
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        die_with_parent(parent)
+        _close_all_but({request, reply})
+        _serve(tasks, HelperState(proc_root), request, reply)
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def die_with_parent(parent: int) -> None:
+    """Has the kernel kill this process when its parent ends, however it ends."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def _close_all_but(keep: set[int]) -> None:
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) not in keep:
+            try:
+                os.close(int(name))
+            except OSError:  # the descriptor of the listing itself
+                continue
+    null = os.open(os.devnull, os.O_RDWR)
+    for standard in range(3):
+        if standard not in keep:
+            os.dup2(null, standard)
+
+
+def _serve(tasks: Mapping[str, Task], state: HelperState, request: int, reply: int) -> None:
+    def write(message: object) -> None:
+        payload = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
+        view = memoryview(_HEADER.pack(len(payload)) + payload)
+        while view:
+            view = view[os.write(reply, view) :]
+
+    while (header := _read_exactly(request, _HEADER.size)) is not None:
+        payload = _read_exactly(request, _HEADER.unpack(header)[0])
+        if payload is None:
+            return
+        task, pids, argument = pickle.loads(payload)
+        try:
+            for pid, value in tasks[task](state, pids, argument, lambda pid: write(("at", pid, None))):
+                write(("value", pid, value))
+        except Exception as error:  # noqa: BLE001 (told to the parent, who gives us up)
+            write(("failed", 0, f"{type(error).__name__}: {error}"))
+            continue
+        write(("end", 0, None))
+
+
+def _read_exactly(descriptor: int, size: int) -> bytes | None:
+    content = b""
+    while len(content) < size:
+        part = os.read(descriptor, size - len(content))
+        if not part:
+            return None
+        content += part
+    return content

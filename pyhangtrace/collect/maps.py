@@ -1,0 +1,219 @@
+"""What is mapped: which frameworks are loaded, and which big files the job shares."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import re
+import stat
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
+from pyhangtrace.collect.procfs import printable, read_bytes
+from pyhangtrace.model.evidence import MappedFile
+
+MAPS_TASK = "maps"
+RESIDENT_TASK = "resident"
+
+# A loaded library that gives a framework away (file name without folder).
+_LIBRARIES: tuple[tuple[str, re.Pattern[bytes]], ...] = tuple(
+    (name, re.compile(pattern))
+    for name, pattern in (
+        ("torch", rb"^libtorch(_cpu|_cuda)?\.so"),
+        ("nccl", rb"^libnccl\.so"),
+        ("mpi", rb"^lib(mpi|mpich)\.so"),
+        ("ray", rb"^_raylet\.so"),
+        ("jax", rb"^(libjax_common\.so|_jax\.so|xla_extension\.so)"),
+        ("cuda", rb"^libcuda\.so"),
+        ("nvshmem", rb"^libnvshmem"),
+        ("python", rb"^libpython3"),
+        ("zmq", rb"^libzmq"),
+    )
+)
+_FOLDERS = (
+    ("vllm", b"/vllm/"),
+    ("sglang", b"/sgl_kernel/"),
+    ("deepspeed", b"/deepspeed/"),
+    ("flashinfer", b"/flashinfer"),
+)
+_SMALLEST = 1 << 20
+_MOST_FILES = 48
+_SYS_CACHESTAT = 451
+_CACHESTAT_STEP = 256 << 20
+
+
+@dataclass(slots=True)
+class FileMapping:
+    """A file and how much of it one process maps, summed over its mappings."""
+
+    path: str
+    device: int
+    inode: int
+    mapped: int
+    shared: bool
+
+
+def maps_task(
+    state: HelperState, pids: Sequence[int], argument: Any, progress: Progress
+) -> Iterator[tuple[int, Any]]:
+    """Task: (frameworks loaded, big file mappings) of each process; `None` if refused."""
+    for pid in pids:
+        progress(pid)
+        content = read_bytes(f"{state.proc_root}/{pid}/maps")
+        yield pid, parse(content) if content is not None else None
+
+
+def parse(content: bytes) -> tuple[tuple[str, ...], list[FileMapping]]:
+    """(frameworks, mapped files of a megabyte and more) from /proc/PID/maps."""
+    files: dict[tuple[bytes, bytes], FileMapping] = {}
+    names: set[bytes] = set()
+    for line in content.splitlines():
+        words = line.split(None, 5)
+        if len(words) < 6 or words[4] == b"0":
+            continue
+        path = words[5]
+        names.add(path)
+        low, _, high = words[0].partition(b"-")
+        size = int(high, 16) - int(low, 16)
+        known = files.get((words[3], words[4]))
+        if known is not None:
+            known.mapped += size
+            continue
+        major, _, minor = words[3].partition(b":")
+        files[(words[3], words[4])] = FileMapping(
+            path=printable(path.decode(errors="surrogateescape")),
+            device=os.makedev(int(major, 16), int(minor, 16)),
+            inode=int(words[4]),
+            mapped=size,
+            shared=words[1].endswith(b"s"),
+        )
+    found = {
+        name for path in names for name, pattern in _LIBRARIES if pattern.match(path[path.rfind(b"/") + 1 :])
+    }
+    found.update(name for name, folder in _FOLDERS if any(folder in path for path in names))
+    return tuple(sorted(found)), [file for file in files.values() if file.mapped >= _SMALLEST]
+
+
+def collect(
+    reader: GuardedReader, pids: Sequence[int], *, deadline_s: float
+) -> dict[int, tuple[tuple[str, ...], list[FileMapping]]]:
+    """(frameworks, big file mappings) by pid, where readable."""
+    answers = reader.run(MAPS_TASK, pids, deadline_s=deadline_s)
+    return {pid: found for pid, found in answers.values.items() if found is not None}
+
+
+def shared_files(
+    reader: GuardedReader,
+    mapped: Mapping[int, tuple[tuple[str, ...], list[FileMapping]]],
+    *,
+    deadline_s: float,
+) -> tuple[MappedFile, ...]:
+    """The biggest distinct files mapped by the job, with what the page cache holds of them where that is cheap."""
+    files: dict[tuple[int, int], FileMapping] = {}
+    mappers: dict[tuple[int, int], set[int]] = {}
+    for pid, (_, mappings) in mapped.items():
+        for mapping in mappings:
+            key = (mapping.device, mapping.inode)
+            mappers.setdefault(key, set()).add(pid)
+            if key not in files or files[key].mapped < mapping.mapped:
+                files[key] = mapping
+    # The files that weigh most in the sum of RSS come first.
+    order = sorted(files, key=lambda key: (-files[key].mapped * len(mappers[key]), key))[:_MOST_FILES]
+    by_pid: dict[int, list[tuple[int, int, str]]] = {}
+    for key in order:
+        by_pid.setdefault(min(mappers[key]), []).append((*key, files[key].path))
+    sizes: dict[tuple[int, int], tuple[int | None, int | None, str]] = {}
+    answers = reader.run(RESIDENT_TASK, list(by_pid), (by_pid, deadline_s * 0.8), deadline_s=deadline_s)
+    for found in answers.values.values():
+        sizes.update(found)
+    return tuple(
+        MappedFile(
+            path=files[key].path,
+            device=key[0],
+            inode=key[1],
+            size=sizes.get(key, (None, None, ""))[0],
+            resident=sizes.get(key, (None, None, ""))[1],
+            mappers=tuple(sorted(mappers[key])),
+            kind=sizes.get(key, (None, None, "file"))[2],
+        )
+        for key in order
+    )
+
+
+def resident_task(
+    state: HelperState, pids: Sequence[int], argument: Any, progress: Progress
+) -> Iterator[tuple[int, Any]]:
+    """Task: {(device, inode): (size, resident bytes, kind)}; walks no page table. Guarded: paths may not answer."""
+    by_pid, budget_s = argument
+    until = time.monotonic() + budget_s
+    for pid in pids:
+        progress(pid)
+        found = {}
+        for device, inode, path in by_pid[pid]:
+            about = _resident(f"{state.proc_root}/{pid}/root{path}", device, inode, until)
+            if about is not None:
+                found[(device, inode)] = about
+        yield pid, found
+
+
+def _resident(path: str, device: int, inode: int, until: float) -> tuple[int | None, int | None, str] | None:
+    kind = kind_of(path)
+    if path.endswith(" (deleted)"):
+        return (None, None, kind) if kind != "file" else None
+    try:
+        if not stat.S_ISREG(
+            os.stat(path).st_mode
+        ):  # something else has taken its name: opening could act on it
+            return None
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    except OSError:
+        return None
+    try:
+        status = os.fstat(descriptor)
+        # Overlay and btrfs show another device in maps than stat(2) does; the inode is the same.
+        if status.st_ino != inode:
+            return None
+        if kind == "shmem":
+            return status.st_size, status.st_blocks * 512, kind
+        return status.st_size, cached_bytes(descriptor, status.st_size, until), kind
+    finally:
+        os.close(descriptor)
+
+
+def kind_of(path: str) -> str:
+    """shmem, hugetlb or file, by the places where such files live."""
+    inside = path.partition("/root")[2] or path
+    if inside.startswith(("/dev/shm/", "/memfd:", "/SYSV", "/dev/zero")):
+        return "shmem"
+    if inside.startswith(("/anon_hugepage", "/dev/hugepages")):
+        return "hugetlb"
+    return "file"
+
+
+def cached_bytes(descriptor: int, size: int, until: float) -> int | None:
+    """What the page cache holds of an open file, by cachestat(2) (since Linux 6.5); `None` if not known in time.
+
+    Asked for in steps, as the call takes time for every cached folio.
+    """
+    if platform.machine() not in ("x86_64", "aarch64"):
+        return None
+    libc = ctypes.CDLL(None, use_errno=True)
+    pages = 0
+    for start in range(0, max(size, 1), _CACHESTAT_STEP):
+        if time.monotonic() > until:
+            return None
+        span = (ctypes.c_uint64 * 2)(start, min(_CACHESTAT_STEP, size - start))
+        counts = (ctypes.c_uint64 * 5)()
+        if libc.syscall(_SYS_CACHESTAT, descriptor, ctypes.byref(span), ctypes.byref(counts), 0):
+            return None
+        pages += counts[0]
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def loaded(mapped: Mapping[int, tuple[tuple[str, ...], list[FileMapping]]]) -> dict[int, tuple[str, ...]]:
+    """Frameworks by pid."""
+    return {pid: names for pid, (names, _) in mapped.items()}

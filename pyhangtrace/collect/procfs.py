@@ -1,0 +1,108 @@
+"""Reading /proc. Only files that take no lock of the target's memory are read here; a process that is gone, or not
+ours to see, is `None`, never an exception.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from pyhangtrace.model.process_table import ProcessStat, ProcessTable, parse_stat
+
+PROC = "/proc"
+_CHUNK = 1 << 16
+
+
+def read_bytes(path: str, limit: int = 1 << 24) -> bytes | None:
+    """Content of a file of /proc or /sys, at most `limit` bytes; `None` if it cannot be read."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        parts = []
+        size = 0
+        while size < limit:
+            part = os.read(descriptor, min(_CHUNK, limit - size))
+            if not part:
+                break
+            parts.append(part)
+            size += len(part)
+        return b"".join(parts)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+
+
+def read_text(path: str, limit: int = 1 << 24) -> str | None:
+    """The same as text; bytes that are no UTF-8 survive as surrogates."""
+    content = read_bytes(path, limit)
+    return None if content is None else content.decode(errors="surrogateescape")
+
+
+def read_link(path: str) -> str | None:
+    """Where a link of /proc points to, `None` if it cannot be read."""
+    try:
+        return os.readlink(path)
+    except OSError:
+        return None
+
+
+def printable(text: str) -> str:
+    """Text from a target, made safe to store: no surrogates, no control characters."""
+    clean = text.encode(errors="surrogateescape").decode(errors="replace")
+    return "".join(
+        character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in clean
+    )
+
+
+def read_stat(pid: int, proc_root: str = PROC) -> ProcessStat | None:
+    """The process' line of `stat`."""
+    folder = f"{proc_root}/{pid}"
+    text = read_text(f"{folder}/stat")
+    if text is None:
+        return None
+    try:
+        uid: int | None = os.stat(folder).st_uid
+    except OSError:
+        uid = None
+    return parse_stat(text, uid=uid)
+
+
+def pids(proc_root: str = PROC) -> list[int]:
+    """All processes visible from here."""
+    return numbers(proc_root)
+
+
+def numbers(folder: str) -> list[int]:
+    """Names in a folder that are numbers, sorted (pids, thread ids, descriptors)."""
+    try:
+        return sorted(int(name) for name in os.listdir(folder) if name.isdecimal())
+    except OSError:
+        return []
+
+
+def read_table(proc_root: str = PROC) -> ProcessTable:
+    """All processes of the host, kernel threads included."""
+    return ProcessTable.of(row for row in (read_stat(pid, proc_root) for pid in pids(proc_root)) if row)
+
+
+def fields(text: str, separator: str = ":") -> Iterator[tuple[str, str]]:
+    """`key: value` lines, stripped."""
+    for line in text.splitlines():
+        key, found, value = line.partition(separator)
+        if found:
+            yield key.strip(), value.strip()
+
+
+def kilobytes(value: str) -> int | None:
+    """ "123 kB" in bytes."""
+    number = value.partition(" ")[0]
+    return int(number) * 1024 if number.isdecimal() else None
+
+
+def split_arguments(raw: bytes) -> tuple[str, ...]:
+    """A cmdline's arguments. A process that set its title has the whole of it as the first one."""
+    text = raw.decode(errors="surrogateescape").rstrip("\0")
+    return tuple(text.split("\0")) if text else ()

@@ -1,0 +1,268 @@
+"""Threads, stacks, locks and interpreters, by the native engine inside the guarded reader."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
+from pyhangtrace.collect.procfs import PROC, printable, read_text
+from pyhangtrace.model.evidence import Frame, LockFacts, NamedValue, PythonFacts, ThreadSample
+from pyhangtrace.model.kinds import FoundBy, FrameKind, StackFrom
+
+if TYPE_CHECKING:
+    from pyhangtrace._native import FrameTuple, LockCapture, ProcessCapture, ThreadCapture
+
+CAPTURE_TASK = "capture"
+PROGRAM_ENVIRON_TASK = "program_environ"
+ASLEEP_TASK = "asleep"
+_ENGINE = "engine"
+_EXEC_START = "se.exec_start"
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessPicture:
+    """One process in one look. `kernel_stacks` is by thread id."""
+
+    pid: int
+    threads: tuple[ThreadSample, ...]
+    python: PythonFacts | None
+    problem: str | None
+    problem_tid: int | None
+    cpus: dict[int, int]  # thread id -> the CPU it ran on last
+    notes: tuple[str, ...] = ()
+
+
+def capture_task(
+    state: HelperState, pids: Sequence[int], argument: Any, progress: Progress
+) -> Iterator[tuple[int, Any]]:
+    """Task: one picture of all processes by the native engine, which keeps its caches in the helper."""
+    for captured in _engine(state).capture(list(pids), named_locals=argument, on_process=progress):
+        yield captured["pid"], captured
+
+
+def program_environ_task(
+    state: HelperState, pids: Sequence[int], argument: Any, progress: Progress
+) -> Iterator[tuple[int, Any]]:
+    """Task: os.environ as each Python program sees it now, only the names in `argument`."""
+    for pid in pids:
+        progress(pid)
+        yield pid, _engine(state).python_environ(pid, list(argument))
+
+
+def _engine(state: HelperState) -> Any:
+    engine = state.kept.get(_ENGINE)
+    if engine is None:
+        from pyhangtrace import _native
+
+        engine = state.kept[_ENGINE] = _native.Engine(state.proc_root)
+    return engine
+
+
+def collect(
+    reader: GuardedReader,
+    pids: Sequence[int],
+    *,
+    named_locals: Mapping[str, Sequence[str]],
+    deadline_s: float,
+    proc_root: str = PROC,
+) -> dict[int, ProcessPicture]:
+    """One picture per process asked for. Of one that the reader had to give up, what needs no memory is there."""
+    answers = reader.run(CAPTURE_TASK, pids, dict(named_locals), deadline_s=deadline_s)
+    pictures = {pid: picture(captured) for pid, captured in answers.values.items()}
+    for pid, problem in answers.problems.items():
+        threads = threads_without_memory(pid, proc_root)
+        pictures[pid] = ProcessPicture(pid, threads, None, problem if threads else "gone", None, {})
+    return {pid: pictures[pid] for pid in dict.fromkeys(pids) if pid in pictures}
+
+
+def program_environs(
+    reader: GuardedReader, pids: Sequence[int], names: Sequence[str], *, deadline_s: float
+) -> dict[int, dict[str, str]]:
+    """os.environ from memory, for the processes where there was one."""
+    answers = reader.run(PROGRAM_ENVIRON_TASK, pids, tuple(names), deadline_s=deadline_s)
+    return {
+        pid: {name: printable(value) for name, value in found.items()}
+        for pid, found in answers.values.items()
+        if found
+    }
+
+
+def picture(captured: ProcessCapture) -> ProcessPicture:
+    """A native capture as evidence."""
+    pid = captured["pid"]
+    python = captured["python"]
+    facts = None
+    if python is not None:
+        gil = python["gil"]
+        facts = PythonFacts(
+            version=python["version"],
+            layout_from=python["layout_from"],
+            free_threaded=python["free_threaded"],
+            gil_address=gil["address"] if gil else None,
+            gil_locked=gil["locked"] if gil else None,
+            gil_holder_tid=gil["holder_tid"] if gil else None,
+            problem=python["problem"],
+        )
+    return ProcessPicture(
+        pid=pid,
+        threads=tuple(_sample(pid, thread) for thread in captured["threads"]),
+        python=facts,
+        problem="exec_changed" if captured["exec_changed"] else captured["error"],
+        problem_tid=captured["error_tid"],
+        cpus={thread["tid"]: thread["cpu"] for thread in captured["threads"]},
+        notes=tuple(captured["notes"]),
+    )
+
+
+def _sample(pid: int, thread: ThreadCapture) -> ThreadSample:
+    frames = tuple(_frame(frame) for frame in thread["frames"])
+    kernel = tuple(
+        Frame(kind=FrameKind.KERNEL, function=printable(function.partition("+")[0]))
+        for function in thread["kernel_stack"]
+    )
+    return ThreadSample(
+        pid=pid,
+        tid=thread["tid"],
+        comm=printable(thread["comm"]),
+        name=printable(thread["python_name"]) if thread["python_name"] else None,
+        state=thread["state"],
+        wchan=thread["wchan"],
+        syscall=thread["syscall"],
+        args=tuple(thread["args"]),
+        run_ns=thread["run_ns"],
+        slices=thread["slices"],
+        utime_ticks=thread["utime"],
+        stime_ticks=thread["stime"],
+        minor_faults=thread["minflt"],
+        major_faults=thread["majflt"],
+        moved=thread["moved"],
+        running=thread["running"],
+        holds_gil=thread["holds_gil"],
+        frames=(*kernel, *frames),
+        unmerged_python=tuple(_frame(frame) for frame in thread["unmerged_python"]),
+        stack_from=StackFrom(thread["stack_from"]),
+        stack_complete=thread["complete"],
+        stack_problem=thread["stack_problem"],
+        lock=_lock(thread["lock"]) if thread["lock"] is not None else None,
+        named_values=tuple(
+            NamedValue(
+                function=printable(function),
+                name=name,
+                value=printable(value) if isinstance(value, str) else value,
+            )
+            for function, name, value in thread["named_values"]
+        ),
+    )
+
+
+def _frame(frame: FrameTuple) -> Frame:
+    kind, function, file, line, module, address, found_by = frame
+    return Frame(
+        kind=FrameKind(kind),
+        function=printable(function),
+        file=printable(file) if file is not None else None,
+        line=line,
+        module=printable(module) if module is not None else None,
+        address=address,
+        found_by=FoundBy(found_by),
+    )
+
+
+def _lock(lock: LockCapture) -> LockFacts:
+    return LockFacts(
+        kind=lock["kind"],
+        address=lock["address"],
+        uaddr=lock["uaddr"],
+        op=lock["op"],
+        value=lock["value"],
+        timeout=lock["timeout"],
+        owner_tid=lock["owner_tid"],
+        owner_from=lock["owner_from"],
+        owner_exact=lock["owner_exact"],
+        readers=lock["readers"],
+        shared_key=lock["shared_key"],
+        python_lock_address=lock["python_lock_address"],
+        problem=lock["problem"],
+        expected=lock["expected"],
+        mutex=lock["mutex"],
+        owner_function=printable(lock["owner_function"]) if lock["owner_function"] else None,
+    )
+
+
+def threads_without_memory(pid: int, proc_root: str = PROC) -> tuple[ThreadSample, ...]:
+    """What can be said of the threads of a process whose memory must not be touched."""
+    from pyhangtrace.collect.threads import read_thread, thread_ids
+
+    samples = (read_thread(pid, tid, proc_root) for tid in thread_ids(pid, proc_root))
+    return tuple(sample for sample in samples if sample is not None)
+
+
+def asleep_task(
+    state: HelperState, pids: Sequence[int], argument: Any, progress: Progress
+) -> Iterator[tuple[int, Any]]:
+    """Task: {tid: seconds asleep} for the (tid, cpu) pairs of each pid in `argument`.
+
+    A CPU's scheduler clock is only comparable with itself, so we read from the CPU that the thread ran on last.
+    """
+    by_cpu: dict[int, list[tuple[int, int]]] = {}
+    for pid in pids:
+        for tid, cpu in argument.get(pid, ()):
+            by_cpu.setdefault(cpu, []).append((pid, tid))
+    found: dict[int, dict[int, float]] = {pid: {} for pid in pids}
+    allowed = os.sched_getaffinity(0)
+    try:
+        for cpu in sorted(by_cpu.keys() & allowed):
+            os.sched_setaffinity(0, {cpu})
+            now_ms = exec_start_ms(f"{state.proc_root}/self/sched")
+            if now_ms is None:
+                continue
+            for pid, tid in by_cpu[cpu]:
+                then_ms = exec_start_ms(f"{state.proc_root}/{pid}/task/{tid}/sched")
+                if then_ms is not None and then_ms > 0:
+                    found[pid][tid] = max(0.0, (now_ms - then_ms) / 1e3)
+    finally:
+        os.sched_setaffinity(0, allowed)
+    yield from found.items()
+
+
+def exec_start_ms(path: str) -> float | None:
+    """When the task last got on its CPU, in that CPU's scheduler clock; `None` if the kernel does not say."""
+    text = read_text(path, 4096)
+    start = (text or "").find(_EXEC_START)
+    if text is None or start < 0:
+        return None
+    line = text[start : text.find("\n", start)]
+    try:
+        return float(line.partition(":")[2])
+    except ValueError:
+        return None
+
+
+def with_asleep(
+    reader: GuardedReader, pictures: dict[int, ProcessPicture], *, deadline_s: float
+) -> tuple[dict[int, ProcessPicture], bool]:
+    """Fills in `asleep_for_s` of threads that sleep and did not move; and whether the kernel says it at all."""
+    wanted = {
+        pid: [
+            (thread.tid, shown.cpus[thread.tid])
+            for thread in shown.threads
+            if thread.tid in shown.cpus and not thread.moved and not thread.running and thread.state != "R"
+        ]
+        for pid, shown in pictures.items()
+    }
+    wanted = {pid: threads for pid, threads in wanted.items() if threads}
+    if not wanted:
+        return pictures, True
+    answers = reader.run(ASLEEP_TASK, list(wanted), wanted, deadline_s=deadline_s)
+    result = dict(pictures)
+    for pid, asleep in answers.values.items():
+        shown = pictures[pid]
+        threads = tuple(
+            replace(thread, asleep_for_s=round(asleep[thread.tid], 3)) if thread.tid in asleep else thread
+            for thread in shown.threads
+        )
+        result[pid] = replace(shown, threads=threads)
+    return result, any(answers.values.values())

@@ -1,0 +1,21 @@
+"""All tasks of the guarded reader, by name."""
+
+from __future__ import annotations
+
+from pyhangtrace.collect import arguments, descriptors, gpu, lock_files, maps, processes, sockets, stacks
+from pyhangtrace.collect.guarded import Task
+
+TASKS: dict[str, Task] = {
+    processes.CMDLINE_TASK: processes.read_cmdlines,
+    processes.ENVIRON_TASK: processes.read_environs,
+    stacks.CAPTURE_TASK: stacks.capture_task,
+    stacks.PROGRAM_ENVIRON_TASK: stacks.program_environ_task,
+    stacks.ASLEEP_TASK: stacks.asleep_task,
+    arguments.MEMORY_TASK: arguments.memory_task,
+    descriptors.DESCRIBE_TASK: descriptors.describe_task,
+    sockets.SOCKETS_TASK: sockets.sockets_task,
+    lock_files.LOCK_FILES_TASK: lock_files.lock_files_task,
+    maps.MAPS_TASK: maps.maps_task,
+    maps.RESIDENT_TASK: maps.resident_task,
+    gpu.GPU_TASK: gpu.gpu_task,
+}

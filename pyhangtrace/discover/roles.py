@@ -1,0 +1,234 @@
+"""What each process of a job is, and what it says of its rank. Claims are collected here, compared in analysis."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from pyhangtrace.discover import recognise
+from pyhangtrace.discover.job import Group
+from pyhangtrace.model.evidence import RankClaim
+from pyhangtrace.model.kinds import Role
+from pyhangtrace.model.process_table import ProcessTable
+
+
+@dataclass(slots=True)
+class Identity:
+    """Role and claims of one process."""
+
+    role: Role = Role.OTHER
+    claims: list[RankClaim] = field(default_factory=list)
+    variables: tuple[tuple[str, str], ...] = ()
+
+
+def assign(
+    group: Group,
+    table: ProcessTable,
+    *,
+    program_environs: Mapping[int, Mapping[str, str]] | None = None,
+    data_workers: Collection[int] = (),
+) -> dict[int, Identity]:
+    """Role and claims of every member.
+
+    `program_environs`: os.environ from memory, for those that were asked. `data_workers`: processes whose stacks show a
+    data loader's worker.
+    """
+    members = set(group.members)
+    result = {pid: Identity() for pid in group.members}
+    launchers = _launchers(group, table)
+    for pid, identity in result.items():
+        arguments = group.arguments.get(pid, ())
+        inherited = _inherits_rank(pid, group, table, members, launchers)
+        own = {} if inherited else group.environs.get(pid, {})
+        memory = {} if inherited else (program_environs or {}).get(pid, {})
+        identity.variables = tuple(sorted({**own, **memory}.items()))
+        if pid not in launchers:
+            identity.claims.extend(_claims_from(own, "environ"))
+            if not identity.claims:
+                identity.claims.extend(_claims_from(memory, "program environ"))
+            identity.claims.extend(_claims_from_arguments(arguments))
+        identity.role = _role(pid, group, table, launchers, identity, data_workers)
+        if identity.role in (Role.DATA_WORKER, Role.COMPILER):
+            identity.claims.clear()
+    _workers_of_ranks(group, table, result)
+    _by_start_order(group, table, result)
+    return result
+
+
+def world_size(identities: Mapping[int, Identity]) -> int | None:
+    """The number of ranks all claims agree on."""
+    sizes = {
+        claim.world_size
+        for identity in identities.values()
+        for claim in identity.claims
+        if claim.world_size is not None
+    }
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+def wants_program_environ(group: Group, table: ProcessTable) -> list[int]:
+    """Members whose rank is not known from /proc, but could be in the program's own environment."""
+    first = assign(group, table)
+    return [
+        pid
+        for pid, identity in first.items()
+        if identity.role in (Role.RANK, Role.OTHER, Role.SCHEDULER)
+        and not any(claim.rank is not None and claim.source != START_ORDER for claim in identity.claims)
+        and not recognise.multiprocessing_helper(group.arguments.get(pid, ()))
+        and table[pid].state not in "ZX"
+    ]
+
+
+START_ORDER = "start order"
+
+
+def _launchers(group: Group, table: ProcessTable) -> set[int]:
+    """Members that start ranks and are none themselves."""
+    members = set(group.members)
+    found = set()
+    for pid in group.members:
+        children = [child for child in table.children(pid) if child in members]
+        if recognise.launcher(table[pid].comm, group.arguments.get(pid, ())) is not None and children:
+            found.add(pid)
+            continue
+        ranks = {_rank_variable(child, group) for child in children} - {None}
+        if len(ranks) > 1 or (len(ranks) == 1 and _rank_variable(pid, group) is None and pid == group.root):
+            found.add(pid)
+    return found
+
+
+def _rank_variable(pid: int, group: Group) -> str | None:
+    values = group.environs.get(pid, {})
+    return next(
+        (values[each.rank] for each in recognise.RANK_VARIABLES if values.get(each.rank, "").isdecimal()),
+        None,
+    )
+
+
+def _inherits_rank(
+    pid: int, group: Group, table: ProcessTable, members: set[int], launchers: set[int]
+) -> bool:
+    """Whether the rank in its environment is a parent's: a helper of a rank, not a rank."""
+    mine = _rank_variable(pid, group)
+    if mine is None:
+        return False
+    for ancestor in table.ancestors(pid):
+        if ancestor not in members:
+            return False
+        if ancestor not in launchers and _rank_variable(ancestor, group) == mine:
+            return True
+    return False
+
+
+def _claims_from(values: Mapping[str, str], source: str) -> list[RankClaim]:
+    claims = []
+    for known in recognise.RANK_VARIABLES:
+        rank = _number(values.get(known.rank))
+        if rank is None:
+            continue
+        claims.append(
+            RankClaim(
+                source=f"{source} {known.rank}",
+                rank=rank,
+                local_rank=_number(values.get(known.local_rank)) if known.local_rank else None,
+                world_size=_number(values.get(known.world_size)) if known.world_size else None,
+                framework=known.framework,
+            )
+        )
+    # Slurm numbers every task, also the one that only starts the ranks: it counts where nothing better is said.
+    better = [claim for claim in claims if claim.framework != "slurm"]
+    return better or claims
+
+
+def _claims_from_arguments(arguments: tuple[str, ...]) -> list[RankClaim]:
+    claims = []
+    known = recognise.title(arguments)
+    if known is not None and "coords" in known[1].groupdict():
+        found = recognise.coordinates(known[1]["coords"] or "")
+        if found:
+            # One coordinate is the rank; with several the sizes of the axes are needed, which a title does not tell.
+            rank = found[0][1] if len(found) == 1 and found[0][0] in ("tp", "pp") else None
+            claims.append(RankClaim(source="title", rank=rank, coords=found, framework=known[0].framework))
+    for index, argument in enumerate(arguments):
+        if recognise.LOCAL_RANK_ARGUMENT.match(argument):
+            value = argument.partition("=")[2] or (arguments[index + 1] if index + 1 < len(arguments) else "")
+            local = _number(value)
+            if local is not None:
+                claims.append(RankClaim(source="command line", local_rank=local))
+    return claims
+
+
+def _number(value: str | None) -> int | None:
+    return int(value) if value is not None and value.isdecimal() and len(value) < 10 else None
+
+
+def _role(
+    pid: int,
+    group: Group,
+    table: ProcessTable,
+    launchers: set[int],
+    identity: Identity,
+    data_workers: Collection[int],
+) -> Role:
+    arguments = group.arguments.get(pid, ())
+    if pid in launchers:
+        return Role.LAUNCHER
+    if pid in data_workers or table[pid].comm == recognise.DATA_WORKER_COMM:
+        return Role.DATA_WORKER
+    known = recognise.title(arguments)
+    if known is not None:
+        return known[0].role
+    if recognise.compiler(table[pid].comm, arguments):
+        return Role.COMPILER
+    if recognise.multiprocessing_helper(arguments):
+        return Role.OTHER
+    if any(claim.rank is not None for claim in identity.claims):
+        return Role.RANK
+    return Role.OTHER
+
+
+def _multiprocessing_child(pid: int, group: Group, table: ProcessTable) -> bool:
+    """A worker of its parent: spawned, from the fork server, or forked without exec."""
+    arguments = group.arguments.get(pid, ())
+    if recognise.multiprocessing_helper(arguments):
+        # The fork server's children look like it; the server itself is the child of another program.
+        parent = group.arguments.get(table[pid].ppid, ())
+        return recognise.FORKSERVER in " ".join(arguments) and parent == arguments
+    if recognise.spawned(arguments):
+        return True
+    return bool(arguments) and arguments == group.arguments.get(table[pid].ppid)
+
+
+def _workers_of_ranks(group: Group, table: ProcessTable, result: dict[int, Identity]) -> None:
+    """Multiprocessing children of a rank are its data workers."""
+    for pid in group.members:
+        identity = result[pid]
+        if identity.role is not Role.OTHER or not _multiprocessing_child(pid, group, table):
+            continue
+        parents = [ancestor for ancestor in table.ancestors(pid) if ancestor in result]
+        if any(result[parent].role is Role.RANK for parent in parents):
+            identity.role = Role.DATA_WORKER
+            identity.claims.clear()
+
+
+def _by_start_order(group: Group, table: ProcessTable, result: dict[int, Identity]) -> None:
+    """Equal multiprocessing children of one parent of whom nothing says a rank: weak, for labels only."""
+    by_parent: dict[int, list[int]] = {}
+    for pid in group.members:
+        if result[pid].role is Role.OTHER and _multiprocessing_child(pid, group, table):
+            by_parent.setdefault(table[pid].ppid, []).append(pid)
+    for parent, children in by_parent.items():
+        known = any(
+            claim.rank is not None and claim.source != START_ORDER
+            for pid in table.children(parent)
+            if pid in result
+            for claim in result[pid].claims
+        )
+        if known or len(children) < 2:
+            continue
+        children.sort(key=lambda pid: (table[pid].start_ticks, pid))
+        for rank, pid in enumerate(children):
+            result[pid].role = Role.RANK
+            result[pid].claims.append(RankClaim(source=START_ORDER, rank=rank))
+        if parent in result and result[parent].role is Role.OTHER:
+            result[parent].role = Role.LAUNCHER

@@ -1,0 +1,152 @@
+"""The guarded reader: what blocks or crashes costs one process its answers, and nobody else."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyhangtrace.collect import guarded
+from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
+
+
+def task(
+    state: HelperState, pids: Sequence[int], argument: Any, progress: Progress
+) -> Iterator[tuple[int, Any]]:
+    """Does to each pid what `argument` says."""
+    for pid in pids:
+        progress(pid)
+        act = argument.get(pid, "answer")
+        if act == "spin":
+            while True:
+                pass
+        if act == "crash":
+            signal.signal(signal.SIGSEGV, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGSEGV)
+        if act == "raise":
+            raise ValueError("no good")
+        if act == "sleep_in_kernel":  # vfork: this thread is in state D until the child execs or ends
+            libc = ctypes.CDLL(None)
+            # clone(CLONE_VFORK) without CLONE_VM: the waiting side sleeps uninterruptibly, the stack is not shared.
+            if libc.syscall(56, 0x4000 | signal.SIGCHLD, 0, 0, 0, 0) == 0:
+                libc.prctl(1, signal.SIGKILL, 0, 0, 0)
+                signal.pause()
+        yield pid, (pid, act, state.kept.setdefault("first", os.getpid()))
+
+
+@pytest.fixture
+def reader() -> Iterator[GuardedReader]:
+    with GuardedReader({"task": task}, stuck_after_s=0.1) as made:
+        yield made
+
+
+def test_answers_come_back_and_state_is_kept(reader: GuardedReader) -> None:
+    first = reader.run("task", [1, 2, 2], {}, deadline_s=10)
+    again = reader.run("task", [3], {}, deadline_s=10)
+    assert list(first.values) == [1, 2]
+    assert first.problems == {}
+    assert first.values[1][2] == again.values[3][2] != os.getpid()
+
+
+def test_big_answers_cross_the_pipe() -> None:
+    def big(
+        state: HelperState, pids: Sequence[int], argument: Any, progress: Progress
+    ) -> Iterator[tuple[int, Any]]:
+        for pid in pids:
+            yield pid, b"x" * argument
+
+    with GuardedReader({"big": big}) as reader:
+        assert len(reader.run("big", [1], 10_000_000, deadline_s=20).values[1]) == 10_000_000
+
+
+def test_a_crash_gives_up_one_process(reader: GuardedReader) -> None:
+    answers = reader.run("task", [1, 2, 3], {2: "crash"}, deadline_s=10)
+    assert sorted(answers.values) == [1, 3]
+    assert answers.problems == {2: guarded.CRASHED}
+    later = reader.run("task", [2, 3], {}, deadline_s=10)
+    assert sorted(later.values) == [3]
+    assert later.problems == {2: guarded.CRASHED}
+
+
+def test_an_exception_is_told(reader: GuardedReader) -> None:
+    answers = reader.run("task", [1, 2], {1: "raise"}, deadline_s=10)
+    assert answers.problems == {1: "reader_failed: ValueError: no good"}
+    assert sorted(answers.values) == [2]
+
+
+def test_the_deadline_holds(reader: GuardedReader) -> None:
+    started = time.monotonic()
+    answers = reader.run("task", [1, 2, 3], {2: "spin"}, deadline_s=0.5)
+    assert time.monotonic() - started < 5
+    assert sorted(answers.values) == [1]
+    assert answers.problems == {2: guarded.TIMED_OUT, 3: guarded.TIMED_OUT}
+    # Whoever was only late because of another one is read next time.
+    assert sorted(reader.run("task", [1, 3], {}, deadline_s=10).values) == [1, 3]
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="makes a system call by its x86-64 number")
+def test_uninterruptible_sleep_is_noticed_long_before_the_deadline(reader: GuardedReader) -> None:
+    started = time.monotonic()
+    answers = reader.run("task", [1, 2], {1: "sleep_in_kernel"}, deadline_s=60)
+    assert time.monotonic() - started < 30
+    assert answers.problems == {1: guarded.TIMED_OUT}
+    assert sorted(answers.values) == [2]
+
+
+def test_usage_counts_helpers_that_ended(reader: GuardedReader) -> None:
+    reader.run("task", [1], {1: "spin"}, deadline_s=0.3)
+    reader.run("task", [2], {}, deadline_s=10)
+    usage = reader.usage()
+    assert usage.cpu_s > 0.05
+    assert usage.unkillable == ()
+
+
+def test_no_descriptor_reaches_the_helper(tmp_path: Path) -> None:
+    def listing(
+        state: HelperState, pids: Sequence[int], argument: Any, progress: Progress
+    ) -> Iterator[tuple[int, Any]]:
+        links = []
+        for name in os.listdir("/proc/self/fd"):
+            try:
+                links.append(os.readlink(f"/proc/self/fd/{name}"))
+            except OSError:
+                continue
+        yield 1, links
+
+    with (tmp_path / "open").open("w"), GuardedReader({"listing": listing}) as reader:
+        links = reader.run("listing", [1], deadline_s=10).values[1]
+    assert str(tmp_path / "open") not in links
+    assert sum(link.startswith("pipe:") for link in links) == 2
+
+
+def test_the_helper_dies_with_its_parent() -> None:
+    program = textwrap.dedent(
+        """
+        import os, signal, sys
+        from pyhangtrace.collect.guarded import GuardedReader
+        def where(state, pids, argument, progress):
+            yield 1, os.getpid()
+        reader = GuardedReader({"where": where})
+        print(reader.run("where", [1], deadline_s=10).values[1], flush=True)
+        signal.pause()
+        """
+    )
+    parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    helper = os.pidfd_open(int(parent.stdout.readline()))
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    ready = select.select([helper], [], [], 20)[0]
+    os.close(helper)
+    assert ready, "the helper outlived its parent"
