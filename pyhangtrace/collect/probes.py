@@ -152,8 +152,8 @@ class ProbeRun:
         poll = select.poll()
         poll.register(output, select.POLLIN)
         while not any(name in self._messages for name in wanted) and not self._at_end:
-            left = deadline - time.monotonic()
-            if left < 0 or not poll.poll(left * 1000):
+            # What is there already is read also when no time is left.
+            if not poll.poll(max(deadline - time.monotonic(), 0) * 1000):
                 return False
             data = os.read(output, 1 << 16)
             self._at_end = not data
@@ -161,7 +161,7 @@ class ProbeRun:
             try:
                 for line in lines:
                     self._messages.update(json.loads(line))
-            except ValueError:
+            except (TypeError, ValueError):
                 self._at_end = True  # whatever it is that talks, it is not our child
                 self._child.kill()
         return any(name in self._messages for name in wanted)

@@ -17,9 +17,9 @@ from typing import Any
 
 HEADERS = Path(__file__).parent / "headers"
 INSTALL = "apt install python3-bpfcc   (RHEL, Fedora: dnf install python3-bcc)"
-# Debian, Ubuntu, SUSE and friends; then the versioned folders of Fedora and RHEL, newest first.
-_FOLDERS = ("/usr/lib/python3/dist-packages",)
-_GLOBS = ("python3.*/site-packages",)
+# Debian's and Ubuntu's folder, then the folders of one Python version each that Fedora and RHEL have.
+FOLDERS = ("/usr/lib/python3/dist-packages",)
+ROOTS = ("/usr/lib", "/usr/lib64")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,10 +33,9 @@ class Unavailable:
 
 def find_bcc() -> Path | None:
     """The folder of the distribution's bcc package, None if it is not installed."""
-    candidates = [Path(folder) for folder in _FOLDERS]
-    for pattern in _GLOBS:
-        for root in ("/usr/lib", "/usr/lib64"):
-            candidates += sorted(Path(root).glob(pattern), key=_version, reverse=True)
+    candidates = [Path(folder) for folder in FOLDERS]
+    for root in ROOTS:
+        candidates += sorted(Path(root).glob("python3.*/site-packages"), key=_version, reverse=True)
     for folder in candidates:
         if (folder / "bcc" / "__init__.py").is_file() and (folder / "bcc" / "libbcc.py").is_file():
             return folder / "bcc"

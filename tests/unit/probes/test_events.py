@@ -1,0 +1,92 @@
+"""The structures that Python reads are the ones that C writes."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import pyhangtrace.probes
+from pyhangtrace.probes import events
+
+INCLUDE = Path(pyhangtrace.probes.__file__).parent / "headers" / "include"
+
+
+@pytest.fixture(scope="module")
+def c_layout(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
+    """Offset of each member and size of each structure, as a C compiler lays them out."""
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        pytest.skip("needs a C compiler")
+    members = [("thread_sums", name) for name in events.ThreadSums._fields]
+    members += [("wake_pair", name) for name in events.WakePair._fields]
+    lines = [f'printf("{of}.{name} %zu\\n", offsetof(struct {of}, {name}));' for of, name in members]
+    lines += [f'printf("{of} %zu\\n", sizeof(struct {of}));' for of in ("thread_sums", "wake_pair")]
+    lines += [f'printf("LOST_{kind.upper()} %d\\n", LOST_{kind.upper()});' for kind in events.Lost._fields]
+    lines += ['printf("LOST_KINDS %d\\n", LOST_KINDS);']
+    folder = tmp_path_factory.mktemp("layout")
+    # The header by its own path: the stub tree around it must not replace the compiler's own headers.
+    header = INCLUDE / "hangtrace" / "window_events.h"
+    source = folder / "layout.c"
+    source.write_text(
+        f'#include <stddef.h>\n#include <stdio.h>\n#include "{header}"\nint main(void) {{ {" ".join(lines)} }}\n'
+    )
+    program = folder / "layout"
+    subprocess.run([compiler, "-o", program, source], check=True)
+    printed = subprocess.run([program], check=True, capture_output=True, text=True).stdout
+    return {name: int(number) for name, number in (line.split() for line in printed.splitlines())}
+
+
+def test_members_are_where_c_puts_them(c_layout: dict[str, int]) -> None:
+    for of, dtype in (("thread_sums", events.thread_dtype()), ("wake_pair", events.pair_dtype())):
+        assert dtype.itemsize == c_layout[of]
+        assert dtype.fields is not None
+        for name, (_, offset, *_) in dtype.fields.items():
+            assert offset == c_layout[f"{of}.{name}"], name
+
+
+def test_struct_formats_read_the_same(c_layout: dict[str, int]) -> None:
+    for of, packed, fields in (
+        ("thread_sums", events.THREAD_SUMS, events.ThreadSums._fields),
+        ("wake_pair", events.WAKE_PAIR, events.WakePair._fields),
+    ):
+        assert packed.size == c_layout[of]
+        # A byte at the start of each member, and only there, is what the format reads into that member.
+        raw = bytearray(packed.size)
+        for number, name in enumerate(fields, start=1):
+            raw[c_layout[f"{of}.{name}"]] = number
+        assert packed.unpack(raw) == tuple(range(1, len(fields) + 1))
+
+
+def test_lost_kinds_are_in_order(c_layout: dict[str, int]) -> None:
+    kinds = [c_layout[f"LOST_{kind.upper()}"] for kind in events.Lost._fields]
+    assert kinds == list(range(c_layout["LOST_KINDS"]))
+
+
+@pytest.mark.parametrize("extra", [b"x", bytes(8)])
+def test_half_a_record_is_refused(extra: bytes) -> None:
+    with pytest.raises(ValueError, match="not records of"):
+        list(events.thread_records(bytes(events.TID.size + events.THREAD_SUMS.size) + extra))
+    with pytest.raises(ValueError, match="not records of"):
+        list(events.pair_records(struct.pack("=IIQ", 1, 2, 3) + extra[:1]))
+
+
+@pytest.mark.parametrize(
+    ("operation", "since", "waiting"),
+    [
+        (0x189, 5, True),  # Python's locks: WAIT_BITSET, private, realtime clock
+        (0x109, 5, True),  # pthread_join
+        (0x80, 5, True),
+        (0x86, 5, True),  # LOCK_PI
+        (0x40, 5, True),  # futex_waitv
+        (0x81, 5, False),  # a wake-up
+        (0x83, 5, False),  # a requeue
+        (0x189, 0, False),
+    ],
+)
+def test_who_waits(operation: int, since: int, waiting: bool) -> None:
+    sums = events.ThreadSums(*[0] * 16)._replace(operation=operation, waiting_since_ns=since)
+    assert sums.waiting is waiting
