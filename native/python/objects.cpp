@@ -1,6 +1,7 @@
 #include "python/objects.hpp"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 
 namespace hangtrace::python {
@@ -14,6 +15,7 @@ constexpr std::uint64_t kIntSubclass = 1 << 24;
 constexpr std::uint64_t kBytesSubclass = 1 << 27;
 constexpr std::uint64_t kStrSubclass = 1 << 28;
 
+constexpr std::int64_t kMaxObjectSize = 1 << 16;
 constexpr std::size_t kPickBlock = 256;   // keys compared before the next ones are read
 constexpr std::size_t kFirstGuess = 256;  // most strings fit in a read of this size
 
@@ -197,8 +199,7 @@ std::vector<Address> Objects::list(Address object) const {
 
 // The table of a dict (Include/internal/pycore_dict.h; before 3.11 Objects/dict-common.h): index slots of 1,
 // 2, 4 or 8 bytes each, then entries of (hash, key, value) or, for kinds other than 0, of (key, value).
-std::vector<std::pair<Address, Address>> Objects::entries(Address keys, Address values,
-                                                          std::size_t max_values) const {
+std::vector<Objects::Item> Objects::table(Address keys) const {
   std::vector<std::byte> head(static_cast<std::size_t>(layout_.keys_indices));
   if (!plausible(keys) || !reader_.read(keys, head)) return {};
   const auto used = load<std::int64_t>(head, layout_.keys_entries_used);
@@ -217,33 +218,44 @@ std::vector<std::pair<Address, Address>> Objects::entries(Address keys, Address 
     if (kind != 0) entry_words = 2;
   }
   const auto count = static_cast<std::size_t>(used);
-  const std::vector<Address> table = words(keys + layout_.keys_indices + index_bytes, count * entry_words);
-  if (table.empty()) return {};
-  std::vector<Address> split;
-  if (values != 0) {
-    split = words(values + layout_.values_first, std::min(count, max_values));
-    if (split.empty()) return {};
-  }
-  std::vector<std::pair<Address, Address>> result;
+  const std::vector<Address> raw = words(keys + layout_.keys_indices + index_bytes, count * entry_words);
+  if (raw.empty()) return {};
+  std::vector<Item> result;
   result.reserve(count);
   for (std::size_t i = 0; i < count; ++i) {
-    const Address key = table[i * entry_words + entry_words - 2];
-    Address value = table[i * entry_words + entry_words - 1];
-    if (values != 0) value = i < split.size() ? split[i] : 0;
-    if (key != 0 && value != 0) result.emplace_back(key, value);
+    result.emplace_back(raw[i * entry_words + entry_words - 2], raw[i * entry_words + entry_words - 1]);
   }
   return result;
 }
 
-std::vector<std::pair<Address, Address>> Objects::dict(Address object) const {
-  if (!plausible(object)) return {};
-  auto keys = reader_.read_value<Address>(object + layout_.dict_keys);
-  auto values = reader_.read_value<Address>(object + layout_.dict_values);
-  if (!keys || !values) return {};
-  return entries(*keys, *values, kMaxEntries);
+std::optional<Objects::Storage> Objects::dict_storage(Address object) const {
+  if (!plausible(object)) return std::nullopt;
+  Storage storage;
+  Batch batch(reader_);
+  batch.add(object + layout_.dict_keys, std::as_writable_bytes(std::span(&storage.keys, 1)));
+  batch.add(object + layout_.dict_values, std::as_writable_bytes(std::span(&storage.values, 1)));
+  const std::vector<bool> done = batch.read();
+  if (!done[0] || !done[1]) return std::nullopt;
+  return storage;
 }
 
-std::vector<std::optional<Address>> Objects::pick(std::span<const std::pair<Address, Address>> entries,
+std::vector<Objects::Item> Objects::items(const Storage& storage) const {
+  std::vector<Item> result = table(storage.keys);
+  if (storage.values != 0) {
+    const std::vector<Address> split =
+        words(storage.values + layout_.values_first, std::min(result.size(), storage.capacity));
+    for (std::size_t i = 0; i < result.size(); ++i) result[i].second = i < split.size() ? split[i] : 0;
+  }
+  std::erase_if(result, [](const Item& item) { return item.first == 0 || item.second == 0; });
+  return result;
+}
+
+std::vector<Objects::Item> Objects::dict(Address object) const {
+  auto storage = dict_storage(object);
+  return storage ? items(*storage) : std::vector<Item>();
+}
+
+std::vector<std::optional<Address>> Objects::pick(std::span<const Item> entries,
                                                   std::span<const std::string_view> keys) const {
   std::vector<std::optional<Address>> result(keys.size());
   std::size_t longest = 0;
@@ -286,67 +298,100 @@ std::vector<std::optional<Address>> Objects::find(Address dict_object,
   return pick(dict(dict_object), keys);
 }
 
-std::optional<Address> Objects::attribute(Address object, std::string_view name) {
+std::optional<Objects::Storage> Objects::instance_storage(Address object) {
   const TypeInfo* info = type_info_of(object);
   if (info == nullptr) return std::nullopt;
+  Storage inline_values{.keys = info->cached_keys};
   Address dictionary = 0;
-  Address values = 0;
-  std::size_t capacity = kMaxEntries;
   if (layout_.minor >= 11 && (info->flags & kManagedDict)) {
-    // Include/internal/pycore_object.h. 3.11: values and dict at two words before the object. 3.12: one word,
-    // odd if it is values. Since 3.13: a dict or nothing, and values behind the object's own fields.
+    // Include/internal/pycore_object.h. 3.11: values and dict at four and three words before the
+    // object. 3.12: one word, odd if it is values. Since 3.13: a dict or nothing, and values behind the
+    // object's own fields.
     if (layout_.minor == 11) {
-      values = reader_.read_value<Address>(object - 32).value_or(0);
-      dictionary = reader_.read_value<Address>(object - 24).value_or(0);
+      std::array<Address, 2> before{};
+      if (!reader_.read(object - 32, std::as_writable_bytes(std::span(before)))) return std::nullopt;
+      inline_values.values = before[0];
+      dictionary = before[1];
     } else {
-      const Address before = layout_.free_threaded ? 8 : 24;
-      dictionary = reader_.read_value<Address>(object - before).value_or(0);
+      dictionary = reader_.read_value<Address>(object - (layout_.free_threaded ? 8 : 24)).value_or(0);
       if (layout_.minor == 12 && (dictionary & 1)) {
-        values = dictionary + 1;
+        inline_values.values = dictionary + 1;
         dictionary = 0;
       } else if (layout_.minor >= 13 && dictionary == 0 && (info->flags & kInlineValues) &&
-                 info->basic_size >= 16 && info->basic_size < 65536) {
+                 info->basic_size >= 16 && info->basic_size < kMaxObjectSize) {
         const Address place = object + static_cast<Address>(info->basic_size);
         const auto head = reader_.read_value<std::uint32_t>(place).value_or(0);
-        capacity = head & 0xff;
-        if ((head >> 24) != 0) values = place;  // `valid`
+        inline_values.capacity = head & 0xff;
+        if ((head >> 24) != 0) inline_values.values = place;  // `valid`
       }
     }
-  } else if (info->dict_offset > 0 && info->dict_offset < 65536) {
+  } else if (info->dict_offset > 0 && info->dict_offset < kMaxObjectSize) {
     dictionary = reader_.read_value<Address>(object + static_cast<Address>(info->dict_offset)).value_or(0);
   }
-  if (dictionary != 0) return find(dictionary, name);
-  if (values != 0 && info->cached_keys != 0) {
-    return pick(entries(info->cached_keys, values, capacity), std::span(&name, 1)).front();
-  }
-  return std::nullopt;
+  if (dictionary != 0) return dict_storage(dictionary);
+  if (inline_values.keys == 0 || inline_values.values == 0) return std::nullopt;
+  return inline_values;
 }
 
-std::optional<std::int64_t> Objects::integer(Address object) const {
-  auto tag = reader_.read_value<std::int64_t>(object + layout_.int_size);
-  if (!tag) return std::nullopt;
-  std::uint64_t count = 0;
-  bool negative = false;
-  if (layout_.minor >= 12) {  // lv_tag: sign in the lowest two bits (0 +, 1 zero, 2 -), digits from bit 3
-    const auto bits = static_cast<std::uint64_t>(*tag);
-    count = bits >> 3;
-    negative = (bits & 3) == 2;
-    if ((bits & 3) == 1) count = 0;
-  } else {
-    negative = *tag < 0;
-    count = negative ? 0 - static_cast<std::uint64_t>(*tag) : static_cast<std::uint64_t>(*tag);
+std::optional<Address> Objects::attribute(Address object, std::string_view name) {
+  auto storage = instance_storage(object);
+  if (!storage) return std::nullopt;
+  if (storage->values == 0) return pick(items(*storage), std::span(&name, 1)).front();
+  // Instances of one class share their keys: look the name up once.
+  auto [known, fresh] = positions_.try_emplace({storage->keys, std::string(name)});
+  if (fresh) {
+    std::vector<Item> names = table(storage->keys);
+    for (std::size_t i = 0; i < names.size(); ++i) names[i].second = i + 1;  // no position is null
+    auto found = pick(names, std::span(&name, 1)).front();
+    if (found) known->second = *found - 1;
   }
-  if (count > 3) return std::nullopt;
-  std::uint32_t digits[3] = {};
-  if (count > 0 && !reader_.read(object + layout_.int_digits,
-                                 std::as_writable_bytes(std::span(digits)).first(4 * count))) {
+  if (!known->second || *known->second >= storage->capacity || !plausible(storage->values))
     return std::nullopt;
+  auto value = reader_.read_value<Address>(storage->values + layout_.values_first + 8 * *known->second);
+  return value && *value != 0 ? value : std::nullopt;
+}
+
+std::vector<std::optional<std::int64_t>> Objects::integers(std::span<const Address> objects) const {
+  struct Raw {
+    std::int64_t tag = 0;
+    std::array<std::uint32_t, 3> digits{};
+  };
+  std::vector<Raw> raw(objects.size());
+  Batch batch(reader_);
+  for (std::size_t i = 0; i < objects.size(); ++i) {
+    const Address at = plausible(objects[i]) ? objects[i] : 0;
+    batch.add(at + layout_.int_size, std::as_writable_bytes(std::span(&raw[i].tag, 1)));
+    batch.add(at + layout_.int_digits, std::as_writable_bytes(std::span(raw[i].digits)));
   }
-  if (digits[0] >> 30 || digits[1] >> 30 || digits[2] >= 8) return std::nullopt;
-  const std::uint64_t size =
-      std::uint64_t{digits[0]} | std::uint64_t{digits[1]} << 30 | std::uint64_t{digits[2]} << 60;
-  if (size >> 63) return std::nullopt;
-  return negative ? -static_cast<std::int64_t>(size) : static_cast<std::int64_t>(size);
+  const std::vector<bool> done = batch.read();
+  std::vector<std::optional<std::int64_t>> result(objects.size());
+  for (std::size_t i = 0; i < objects.size(); ++i) {
+    if (!done[2 * i]) continue;
+    std::uint64_t count = 0;
+    bool negative = false;
+    if (layout_.minor >= 12) {  // lv_tag: sign in the lowest two bits (0 +, 1 zero, 2 -), digits from bit 3
+      const auto bits = static_cast<std::uint64_t>(raw[i].tag);
+      count = (bits & 3) == 1 ? 0 : bits >> 3;
+      negative = (bits & 3) == 2;
+    } else {  // ob_size: number of digits, negative for a negative number
+      negative = raw[i].tag < 0;
+      count = negative ? 0 - static_cast<std::uint64_t>(raw[i].tag) : static_cast<std::uint64_t>(raw[i].tag);
+    }
+    if (count > 3) continue;
+    auto& digits = raw[i].digits;
+    // Two of the digits may lie behind the end of a mapping.
+    if (!done[2 * i + 1] && count > 0 &&
+        !reader_.read(objects[i] + layout_.int_digits,
+                      std::as_writable_bytes(std::span(digits)).first(4 * count))) {
+      continue;
+    }
+    std::fill(digits.begin() + static_cast<std::ptrdiff_t>(count), digits.end(), 0);
+    if (digits[0] >> 30 || digits[1] >> 30 || digits[2] >= 8) continue;
+    const std::uint64_t size =
+        std::uint64_t{digits[0]} | std::uint64_t{digits[1]} << 30 | std::uint64_t{digits[2]} << 60;
+    result[i] = negative ? -static_cast<std::int64_t>(size) : static_cast<std::int64_t>(size);
+  }
+  return result;
 }
 
 SimpleValue Objects::value(Address object) {
@@ -354,7 +399,7 @@ SimpleValue Objects::value(Address object) {
   if (info == nullptr) return OpaqueValue{"", object};
   if (info->name == "NoneType") return NoneValue{};
   if (info->flags & kIntSubclass) {
-    if (auto number = integer(object)) {
+    if (auto number = integers(std::span(&object, 1)).front()) {
       if (info->name == "bool") return *number != 0;
       return *number;
     }

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -89,7 +90,16 @@ class Objects {
   const TypeInfo* type(Address type_object);
   const TypeInfo* type_info_of(Address object);
   std::string type_name_of(Address object);  // "" if unreadable
-  void forget_types() { types_.clear(); }
+  // Types may come and go between looks.
+  void start_look() {
+    types_.clear();
+    positions_.clear();
+  }
+
+  using Item = std::pair<Address, Address>;  // key, value
+
+  // None where an object is no int or does not fit.
+  std::vector<std::optional<std::int64_t>> integers(std::span<const Address> objects) const;
 
   // UTF-8 of a str; lone surrogates become U+FFFD. Longer strings are cut at kMaxText characters.
   std::optional<std::string> text(Address object) const;
@@ -99,7 +109,7 @@ class Objects {
   std::vector<Address> list(Address object) const;
 
   // (key, value) of a dict in insertion order.
-  std::vector<std::pair<Address, Address>> dict(Address object) const;
+  std::vector<Item> dict(Address object) const;
   // Values of keys that are ASCII strs.
   std::optional<Address> find(Address dict, std::string_view key) const;
   std::vector<std::optional<Address>> find(Address dict, std::span<const std::string_view> keys) const;
@@ -109,16 +119,26 @@ class Objects {
   SimpleValue value(Address object);
 
  private:
-  std::vector<std::pair<Address, Address>> entries(Address keys, Address values,
-                                                   std::size_t max_values) const;
-  std::vector<std::optional<Address>> pick(std::span<const std::pair<Address, Address>> entries,
+  // What a dict is made of: keys, with the values beside them or (values != 0) in an array of their own.
+  struct Storage {
+    Address keys = 0;
+    Address values = 0;
+    std::size_t capacity = kMaxEntries;
+  };
+
+  std::vector<Item> table(Address keys) const;  // every entry, also unused ones
+  std::vector<Item> items(const Storage& storage) const;
+  std::optional<Storage> dict_storage(Address dict) const;
+  std::optional<Storage> instance_storage(Address object);
+  std::vector<std::optional<Address>> pick(std::span<const Item> entries,
                                            std::span<const std::string_view> keys) const;
   std::vector<Address> words(Address from, std::size_t count) const;
-  std::optional<std::int64_t> integer(Address object) const;
 
   const memory::Reader& reader_;
   Layout layout_;
   std::unordered_map<Address, std::optional<TypeInfo>> types_;
+  std::map<std::pair<Address, std::string>, std::optional<std::size_t>>
+      positions_;  // of names in shared keys
 };
 
 }  // namespace hangtrace::python

@@ -44,19 +44,18 @@ std::unordered_map<std::uint64_t, std::string> PythonProcess::State::thread_name
   auto dict = module ? reader.read_value<Address>(*module + layout().after_header(0)) : std::nullopt;
   auto active = dict ? objects.find(*dict, "_active") : std::nullopt;  // dict of ident -> Thread
   if (!active) return names;
-  std::vector<std::uint64_t> idents;
+  std::vector<Address> keys;
   std::vector<Address> texts;
   for (const auto& [key, thread] : objects.dict(*active)) {
-    const SimpleValue ident = objects.value(key);
-    const auto* number = std::get_if<std::int64_t>(&ident);
-    auto name = number ? objects.attribute(thread, "_name") : std::nullopt;
+    auto name = objects.attribute(thread, "_name");
     if (!name) continue;
-    idents.push_back(static_cast<std::uint64_t>(*number));
+    keys.push_back(key);
     texts.push_back(*name);
   }
+  const auto idents = objects.integers(keys);
   const auto values = objects.texts(texts);
   for (std::size_t i = 0; i < idents.size(); ++i) {
-    if (values[i]) names.emplace(idents[i], *values[i]);
+    if (idents[i] && values[i]) names.emplace(static_cast<std::uint64_t>(*idents[i]), *values[i]);
   }
   return names;
 }
@@ -142,7 +141,7 @@ std::optional<PythonState> PythonProcess::read(const ThreadIds& tids) {
     own.problem = own.runtime.problem;
     return std::nullopt;
   }
-  own.objects.forget_types();
+  own.objects.start_look();
   own.codes.start_look();
   PythonState state;
   state.version = own.runtime.version;
