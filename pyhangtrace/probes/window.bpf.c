@@ -7,6 +7,7 @@
 //   MAX_THREADS                threads of all targets together
 //   MAX_WAKES                  futex words on which somebody is woken, and pairs of waker and woken
 //   RET_OFFSET, ARG_OFFSET     where the fields of the syscall tracepoints begin (from tracefs)
+//   WATCH_NEWER_CALLS          defined: with programs for futex_waitv, futex_wait and futex_wake too
 //   PIDNS_DEV, PIDNS_INO       the PID namespace ids are wanted in; undefined: the initial one
 //
 // Uses tracepoint fields and helpers only, no kernel structure, so one text serves every kernel.
@@ -219,6 +220,7 @@ int futex_enter(void *ctx) {
     return call_begins(argument(ctx, 0), argument(ctx, 1));
 }
 
+#ifdef WATCH_NEWER_CALLS
 // futex_waitv(waiters, ...): which of the words it sleeps on is not known without reading the target's memory.
 int futex_waitv_enter(void *ctx) {
     return call_begins(0, FUTEX_WAITV);
@@ -234,7 +236,9 @@ int futex_wake_enter(void *ctx) {
     return call_begins(argument(ctx, 0), FUTEX_WAKE_BITSET | (argument(ctx, 3) & FUTEX_PRIVATE));
 }
 
-// The exit of all four calls.
+#endif
+
+// The exit of all these calls.
 int futex_exit(void *ctx) {
     if (!counting())
         return 0;
