@@ -11,8 +11,8 @@ namespace hangtrace::elf {
 
 namespace {
 
-constexpr std::size_t block_size = 16 * 1024;
-constexpr std::size_t max_blocks = 64;
+constexpr std::size_t block_size = 4096;
+constexpr std::size_t max_blocks = 512;
 
 std::int64_t mtime_ns(const struct stat& status) {
   return std::int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
@@ -63,24 +63,24 @@ std::size_t BufferSource::read_some(std::uint64_t offset, std::span<std::byte> i
   return count;
 }
 
-const std::vector<std::byte>& CachedReader::block(std::uint64_t index) const {
+const CachedReader::Block& CachedReader::block(std::uint64_t index) const {
   const auto found = blocks_.find(index);
   if (found != blocks_.end()) return found->second;
   if (blocks_.size() >= max_blocks) blocks_.clear();
-  std::vector<std::byte> bytes(block_size);
-  bytes.resize(source_->read_some(index * block_size, bytes));
-  return blocks_.emplace(index, std::move(bytes)).first->second;
+  Block block{std::make_unique_for_overwrite<std::byte[]>(block_size), 0};
+  block.size = source_->read_some(index * block_size, std::span(block.bytes.get(), block_size));
+  return blocks_.emplace(index, std::move(block)).first->second;
 }
 
 bool CachedReader::read(std::uint64_t offset, std::span<std::byte> into) const {
   if (offset > source_->size() || into.size() > source_->size() - offset) return false;
-  if (into.size() > 2 * block_size) return read_through(offset, into);
+  if (into.size() > 4 * block_size) return read_through(offset, into);
   while (!into.empty()) {
-    const std::vector<std::byte>& bytes = block(offset / block_size);
+    const Block& found = block(offset / block_size);
     const std::size_t within = offset % block_size;
-    if (within >= bytes.size()) return false;
-    const std::size_t count = std::min(into.size(), bytes.size() - within);
-    std::memcpy(into.data(), bytes.data() + within, count);
+    if (within >= found.size) return false;
+    const std::size_t count = std::min(into.size(), found.size - within);
+    std::memcpy(into.data(), found.bytes.get() + within, count);
     into = into.subspan(count);
     offset += count;
   }

@@ -63,9 +63,13 @@ class CachedReader {
   bool read_through(std::uint64_t offset, std::span<std::byte> into) const;
 
  private:
-  const std::vector<std::byte>& block(std::uint64_t index) const;
+  struct Block {
+    std::unique_ptr<std::byte[]> bytes;
+    std::size_t size;
+  };
+  const Block& block(std::uint64_t index) const;
   std::unique_ptr<Source> source_;
-  mutable std::unordered_map<std::uint64_t, std::vector<std::byte>> blocks_;
+  mutable std::unordered_map<std::uint64_t, Block> blocks_;
 };
 
 }  // namespace hangtrace::elf

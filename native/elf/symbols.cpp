@@ -15,7 +15,7 @@ namespace hangtrace::elf {
 
 namespace {
 
-constexpr std::size_t symbols_per_read = 32 * 1024;
+constexpr std::size_t symbols_per_read = 4096;
 constexpr std::size_t max_name = 64 << 10;
 constexpr std::uint64_t max_packed = 64 << 20;
 constexpr std::size_t max_unpacked = 256 << 20;
@@ -168,7 +168,7 @@ class Filter {
     for (const Address va : wanted) set((va - low_) >> shift_);
   }
   bool may_hold(Address start, std::uint64_t size) const {
-    if (start > high_ || size == 0 || start + size <= low_ || start + size < start) return false;
+    if (start > high_ || start + size <= low_ || start + size < start) return false;
     const std::uint64_t first = start <= low_ ? 0 : (start - low_) >> shift_;
     const std::uint64_t last = (std::min(start + size - 1, high_) - low_) >> shift_;
     if (last - first > 8) return true;
@@ -225,7 +225,8 @@ void search(const Module& module, const Table& table, bool all_functions, Symbol
       if (better(table, candidate, found[at])) found[at] = candidate;
     }
   });
-  if (all_functions && sizeless) find_sizeless(table, wanted, found);
+  const bool missing = !std::ranges::all_of(found, &Candidate::found);
+  if (all_functions && sizeless && missing) find_sizeless(table, wanted, found);
   std::vector<Address> left;
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     const Candidate& candidate = found[i];

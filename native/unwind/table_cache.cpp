@@ -12,7 +12,6 @@ namespace hangtrace::unwind {
 namespace {
 
 constexpr std::uint64_t max_entry = 1 << 20;
-constexpr std::uint64_t max_header = 256 << 20;
 constexpr std::uint64_t max_debug_frame = 64 << 20;
 constexpr std::size_t max_entries = 4 << 20;
 constexpr std::size_t max_cies = 4096;
@@ -89,15 +88,18 @@ void FrameTable::index_entries(Flavour flavour, Address position, Address end,
   std::ranges::sort(index, {}, &IndexEntry::begin);
 }
 
-// The form all linkers write: a sorted table of 32-bit pairs relative to the header. Anything else is not
-// trusted.
+// The form all linkers write: a sorted table of 32-bit pairs relative to the header. Other forms are not
+// used. It is searched where it lies: an unsorted table makes a search fail or give an entry that does not
+// cover the address.
 bool FrameTable::load_header() {
+  constexpr std::size_t largest_head = 4 + 8 + 8;
   const auto header = module_.eh_frame_header();
-  if (!header || header->second < 8 || header->second > max_header) return false;
+  if (!header || header->second < 8) return false;
   header_ = header->first;
-  std::vector<std::byte> bytes(header->second);
-  if (!module_.read_va(header_, bytes)) return false;
-  elf::Cursor cursor(bytes);
+  std::array<std::byte, largest_head> bytes{};
+  const std::size_t size = std::min<std::uint64_t>(header->second, bytes.size());
+  if (!module_.read_va(header_, std::span(bytes).first(size))) return false;
+  elf::Cursor cursor{std::span<const std::byte>(bytes).first(size)};
   const auto version = cursor.value<std::uint8_t>();
   const auto frame_encoding = cursor.value<std::uint8_t>();
   const auto count_encoding = cursor.value<std::uint8_t>();
@@ -106,16 +108,10 @@ bool FrameTable::load_header() {
   eh_frame_ = read_pointer(cursor, frame_encoding, {header_, header_}).value_or(0);
   if (count_encoding == pointer_omitted || table_encoding != 0x3b) return false;
   const auto count = read_pointer(cursor, count_encoding, {header_, header_});
-  if (!count || *count == 0 || *count > cursor.left() / 8) return false;
-  sorted_.resize(*count * 2);
-  std::memcpy(sorted_.data(), bytes.data() + cursor.position(), *count * 8);
-  for (std::size_t i = 2; i < sorted_.size(); i += 2) {
-    if (sorted_[i] < sorted_[i - 2]) {
-      sorted_.clear();
-      return false;
-    }
-  }
-  return true;
+  if (!count || *count > (header->second - cursor.position()) / 8) return false;
+  sorted_ = header_ + cursor.position();
+  sorted_count_ = *count;
+  return sorted_count_ != 0;
 }
 
 void FrameTable::load() {
@@ -145,18 +141,21 @@ void FrameTable::load_debug_frame() {
 
 std::optional<Address> FrameTable::position_in_header(Address va) const {
   const auto relative = static_cast<std::int64_t>(va - header_);
-  std::size_t low = 0;
-  std::size_t high = sorted_.size() / 2;
+  std::uint64_t low = 0;
+  std::uint64_t high = sorted_count_;
   while (low < high) {
-    const std::size_t middle = (low + high) / 2;
-    if (sorted_[2 * middle] <= relative) {
+    const std::uint64_t middle = (low + high) / 2;
+    const auto begin = module_.value_at<std::int32_t>(sorted_ + 8 * middle);
+    if (!begin) return std::nullopt;
+    if (*begin <= relative) {
       low = middle + 1;
     } else {
       high = middle;
     }
   }
-  if (low == 0) return std::nullopt;
-  return header_ + static_cast<Address>(std::int64_t{sorted_[2 * (low - 1) + 1]});
+  const auto fde = low == 0 ? std::nullopt : module_.value_at<std::int32_t>(sorted_ + 8 * (low - 1) + 4);
+  if (!fde) return std::nullopt;
+  return header_ + static_cast<Address>(std::int64_t{*fde});
 }
 
 std::optional<FrameTable::Found> FrameTable::find(Address va, bool& broken) {
@@ -167,7 +166,7 @@ std::optional<FrameTable::Found> FrameTable::find(Address va, bool& broken) {
     if (after == index.begin() || va >= std::prev(after)->end) return std::nullopt;
     return open(flavour, std::prev(after)->fde);
   };
-  if (!sorted_.empty()) {
+  if (sorted_count_ != 0) {
     if (const auto position = position_in_header(va)) {
       auto found = open(Flavour::eh_frame, *position);
       if (found && covers(*found)) return found;

@@ -57,9 +57,10 @@ class FrameTable {
   const elf::Module& module_;
   bool loaded_ = false;
   bool debug_frame_loaded_ = false;
-  Address header_ = 0;                // va of .eh_frame_hdr
-  Address eh_frame_ = 0;              // va it points to, 0 unknown
-  std::vector<std::int32_t> sorted_;  // pairs (function, FDE), relative to header_
+  Address header_ = 0;              // va of .eh_frame_hdr
+  Address sorted_ = 0;              // va of its table of pairs (function, FDE) of 32-bit offsets from header_
+  std::uint64_t sorted_count_ = 0;  // 0: not usable
+  Address eh_frame_ = 0;            // va it points to, 0 unknown
   std::vector<IndexEntry> linear_;
   std::vector<std::byte> debug_frame_;
   std::vector<IndexEntry> debug_index_;
