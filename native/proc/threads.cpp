@@ -63,6 +63,12 @@ std::optional<Stat> parse_stat(std::string_view text) {
       case 22:
         stat.start_ticks = magnitude;
         break;
+      case 26:
+        stat.code_start = magnitude;
+        break;
+      case 28:
+        stat.stack_start = magnitude;
+        break;
       case 39:
         stat.cpu = static_cast<int>(value);
         break;

@@ -27,7 +27,10 @@ struct Stat {
   std::uint64_t user_ticks = 0;    // 14
   std::uint64_t system_ticks = 0;  // 15
   std::uint64_t start_ticks = 0;   // 22, since boot
-  int cpu = -1;                    // 39, last one it ran on
+  // Where the program's code and first stack frame lie: changes with execve. 0 without the right to see it.
+  std::uint64_t code_start = 0;   // 26
+  std::uint64_t stack_start = 0;  // 28
+  int cpu = -1;                   // 39, last one it ran on
 
   bool kernel_thread() const { return (flags & 0x00200000) != 0; }  // PF_KTHREAD
 };

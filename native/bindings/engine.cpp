@@ -1,0 +1,271 @@
+#include "bindings/engine.hpp"
+
+#include <pybind11/stl.h>
+
+#include "bindings/convert.hpp"
+#include "capture/engine.hpp"
+
+namespace hangtrace::bindings {
+
+namespace {
+
+using capture::Engine;
+
+const char* name(capture::FoundBy found_by) {
+  switch (found_by) {
+    case capture::FoundBy::leaf:
+      return "leaf";
+    case capture::FoundBy::cfi:
+      return "cfi";
+    case capture::FoundBy::prologue:
+      return "prologue";
+    case capture::FoundBy::scan:
+      return "scan";
+    case capture::FoundBy::python:
+      return "python";
+    case capture::FoundBy::call_site:
+      return "call_site";
+  }
+  return "cfi";
+}
+
+const char* name(capture::StackFrom from) {
+  switch (from) {
+    case capture::StackFrom::none:
+      return "none";
+    case capture::StackFrom::pc_sp:
+      return "pc_sp";
+    case capture::StackFrom::repaired:
+      return "repaired";
+  }
+  return "none";
+}
+
+py::object name(capture::Error error) {
+  switch (error) {
+    case capture::Error::none:
+      return py::none();
+    case capture::Error::gone:
+      return py::str("gone");
+    case capture::Error::not_permitted:
+      return py::str("not_permitted");
+    case capture::Error::mmap_lock_held:
+      return py::str("mmap_lock_held");
+    case capture::Error::kernel_thread:
+      return py::str("kernel_thread");
+    case capture::Error::zombie:
+      return py::str("zombie");
+    case capture::Error::bits32:
+      return py::str("32bit");
+    case capture::Error::unreadable:
+      return py::str("unreadable");
+  }
+  return py::str("unreadable");
+}
+
+py::object text_or_none(const std::string& value) {
+  return value.empty() ? py::object(py::none()) : py::object(text(value));
+}
+
+py::list texts(const std::vector<std::string>& values) {
+  py::list result;
+  for (const std::string& value : values) {
+    result.append(text(value));
+  }
+  return result;
+}
+
+py::list convert(const std::vector<capture::Frame>& frames) {
+  py::list result;
+  for (const capture::Frame& frame : frames) {
+    const bool python = frame.kind == capture::FrameKind::python;
+    result.append(py::make_tuple(python ? "python" : "native", text(frame.function),
+                                 python ? text_or_none(frame.file) : py::object(py::none()),
+                                 frame.line != 0 ? py::object(py::int_(frame.line)) : py::object(py::none()),
+                                 text_or_none(frame.module),
+                                 python ? py::object(py::none()) : py::object(py::int_(frame.address)),
+                                 name(frame.found_by)));
+  }
+  return result;
+}
+
+py::object convert(const std::optional<locks::Lock>& lock) {
+  if (!lock) {
+    return py::none();
+  }
+  py::dict result;
+  result["kind"] = std::string(locks::name(lock->kind));
+  result["address"] = lock->address;
+  result["uaddr"] = lock->call.word;
+  result["op"] = lock->call.op;
+  result["value"] = lock->value;
+  result["expected"] = lock->call.expected;
+  result["timeout"] = lock->call.timeout;
+  result["owner_tid"] = optional_int(lock->owner);
+  result["owner_from"] = text_or_none(lock->owner_from);
+  result["owner_exact"] = lock->owner_exact;
+  result["readers"] = optional_int(lock->readers);
+  result["mutex"] = optional_int(lock->mutex);
+  result["shared_key"] = lock->shared_key
+                             ? py::object(py::make_tuple(lock->shared_key->device, lock->shared_key->inode,
+                                                         lock->shared_key->offset))
+                             : py::object(py::none());
+  result["python_lock_address"] = optional_int(lock->python_object);
+  result["owner_function"] = text_or_none(lock->owner_function);
+  result["problem"] = text_or_none(lock->problem);
+  return result;
+}
+
+py::list convert(const std::vector<capture::NamedValue>& values) {
+  py::list result;
+  for (const capture::NamedValue& value : values) {
+    py::object converted = py::none();
+    if (const auto* number = std::get_if<std::int64_t>(&value.value)) {
+      converted = py::int_(*number);
+    } else if (const auto* string = std::get_if<std::string>(&value.value)) {
+      converted = text(*string);
+    }
+    result.append(py::make_tuple(text(value.function), text(value.name), converted));
+  }
+  return result;
+}
+
+py::dict convert(const capture::Thread& thread) {
+  py::dict result;
+  result["tid"] = thread.tid;
+  result["comm"] = text(thread.comm);
+  result["state"] = text(std::string_view(&thread.state, 1));
+  result["wchan"] = thread.wait_channel ? text_or_none(*thread.wait_channel) : py::object(py::none());
+  result["syscall"] = optional_int(thread.syscall);
+  if (thread.syscall && *thread.syscall >= 0) {
+    py::tuple arguments(thread.arguments.size());
+    for (std::size_t i = 0; i < thread.arguments.size(); ++i) {
+      arguments[i] = thread.arguments[i];
+    }
+    result["args"] = arguments;
+  } else {
+    result["args"] = py::tuple();
+  }
+  result["sp"] = optional_int(thread.stack_pointer);
+  result["pc"] = optional_int(thread.program_counter);
+  result["run_ns"] = optional_int(thread.run_ns);
+  result["slices"] = optional_int(thread.slices);
+  result["start_ticks"] = thread.start_ticks;
+  result["cpu"] = thread.cpu;
+  result["utime"] = thread.user_ticks;
+  result["stime"] = thread.system_ticks;
+  result["minflt"] = thread.minor_faults;
+  result["majflt"] = thread.major_faults;
+  result["moved"] = thread.moved;
+  result["running"] = thread.running;
+  result["frames"] = convert(thread.frames);
+  result["unmerged_python"] = convert(thread.unmerged_python);
+  result["stack_from"] = name(thread.stack_from);
+  result["complete"] = thread.complete;
+  result["stack_problem"] = text_or_none(thread.stack_problem);
+  result["python_name"] = thread.python_name ? py::object(text(*thread.python_name)) : py::object(py::none());
+  result["ident"] = optional_int(thread.ident);
+  result["holds_gil"] = thread.holds_gil;
+  result["lock"] = convert(thread.lock);
+  result["kernel_stack"] = texts(thread.kernel_stack);
+  result["named_values"] = convert(thread.named_values);
+  return result;
+}
+
+py::object convert(const std::optional<capture::Python>& python) {
+  if (!python) {
+    return py::none();
+  }
+  py::dict result;
+  result["version"] = text(python->version);
+  result["layout_from"] = text(python->layout_from);
+  result["free_threaded"] = python->free_threaded;
+  result["gil"] = py::none();
+  if (python->gil) {
+    py::dict gil;
+    gil["address"] = python->gil->address;
+    gil["locked"] = python->gil->locked;
+    gil["holder_tid"] = optional_int(python->gil->holder);
+    result["gil"] = gil;
+  }
+  result["problem"] = text_or_none(python->problem);
+  result["thread_count"] = python->thread_count;
+  return result;
+}
+
+py::dict convert(const capture::Process& process) {
+  py::dict result;
+  result["pid"] = process.pid;
+  result["error"] = name(process.error);
+  result["error_tid"] = optional_int(process.error_tid);
+  result["exec_changed"] = process.exec_changed;
+  py::list threads;
+  for (const capture::Thread& thread : process.threads) {
+    threads.append(convert(thread));
+  }
+  result["threads"] = threads;
+  result["python"] = convert(process.python);
+  result["notes"] = texts(process.notes);
+  return result;
+}
+
+using NamedLocals = std::map<std::string, std::vector<std::string>>;
+
+py::list capture_processes(Engine& engine, const std::vector<int>& pids, bool python, bool stacks,
+                           const std::optional<NamedLocals>& named_locals, const py::object& on_process) {
+  capture::Options options;
+  options.python = python;
+  options.stacks = stacks;
+  options.named_locals = named_locals.value_or(NamedLocals{});
+  if (!on_process.is_none()) {
+    options.on_process = [&on_process](int pid) {
+      const py::gil_scoped_acquire gil;
+      on_process(pid);
+    };
+  }
+  std::vector<capture::Process> processes;
+  {
+    const py::gil_scoped_release release;
+    processes = engine.capture(pids, options);
+  }
+  py::list result;
+  for (const capture::Process& process : processes) {
+    result.append(convert(process));
+  }
+  return result;
+}
+
+py::dict python_environ(Engine& engine, int pid, const std::vector<std::string>& names) {
+  std::map<std::string, std::string> values;
+  {
+    const py::gil_scoped_release release;
+    values = engine.python_environ(pid, names);
+  }
+  py::dict result;
+  for (const auto& [name, value] : values) {
+    result[text(name)] = text(value);
+  }
+  return result;
+}
+
+py::list python_argv(Engine& engine, int pid) {
+  std::vector<std::string> arguments;
+  {
+    const py::gil_scoped_release release;
+    arguments = engine.python_argv(pid);
+  }
+  return texts(arguments);
+}
+
+}  // namespace
+
+void define_engine(py::module_& module) {
+  py::class_<Engine>(module, "Engine")
+      .def(py::init<std::string>(), py::arg("proc_root") = "/proc")
+      .def("capture", &capture_processes, py::arg("pids"), py::kw_only(), py::arg("python") = true,
+           py::arg("stacks") = true, py::arg("named_locals") = py::none(), py::arg("on_process") = py::none())
+      .def("python_environ", &python_environ, py::arg("pid"), py::arg("names"))
+      .def("python_argv", &python_argv, py::arg("pid"));
+}
+
+}  // namespace hangtrace::bindings

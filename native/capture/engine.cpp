@@ -1,0 +1,93 @@
+#include "capture/engine.hpp"
+
+#include <algorithm>
+
+#include "capture/known.hpp"
+#include "capture/look.hpp"
+#include "elf/module_cache.hpp"
+#include "unwind/unwinder.hpp"
+
+namespace hangtrace::capture {
+
+namespace {
+constexpr std::size_t most_known = 4096;  // processes kept between looks
+}
+
+struct Engine::State {
+  std::string proc_root;
+  elf::ModuleCache modules;
+  unwind::UnwindCache tables;
+  std::map<int, std::shared_ptr<Known>> known;
+
+  // The process's memory, ready to be read; null, with the reason in sampled.process.error, if it must not
+  // be.
+  std::shared_ptr<Known> open(Sampled& sampled) {
+    if (sampled.process.error != Error::none) {
+      return nullptr;
+    }
+    if (known.size() > most_known) {
+      known.clear();
+    }
+    std::shared_ptr<Known>& slot = known[sampled.process.pid];
+    if (!slot || !slot->still(sampled)) {
+      slot = std::make_shared<Known>(modules, proc_root, sampled);
+    }
+    sampled.process.error = slot->refresh();
+    return sampled.process.error == Error::none ? slot : nullptr;
+  }
+
+  Look look_at(int pid, const Options& options) {
+    Look look;
+    look.sampled = sample(proc_root, pid);
+    if (options.stacks) {
+      look.known = open(look.sampled);
+    }
+    if (look.known) {
+      take(look, options, proc_root);
+    } else if (look.sampled.tasks) {
+      sample_activity(look.sampled);
+      mark_moved(look.sampled);
+    }
+    return look;
+  }
+};
+
+Engine::Engine(std::string proc_root) : state_(std::make_unique<State>()) {
+  state_->proc_root = std::move(proc_root);
+}
+
+Engine::~Engine() = default;
+
+std::vector<Process> Engine::capture(std::span<const int> pids, const Options& options) {
+  std::vector<Look> looks;
+  looks.reserve(pids.size());
+  for (const int pid : pids) {
+    if (options.on_process) {
+      options.on_process(pid);
+    }
+    looks.push_back(state_->look_at(pid, options));
+  }
+  finish(looks, state_->tables, state_->proc_root);
+  std::vector<Process> processes;
+  processes.reserve(looks.size());
+  for (Look& look : looks) {
+    processes.push_back(std::move(look.sampled.process));
+  }
+  return processes;
+}
+
+std::map<std::string, std::string> Engine::python_environ(int pid, const std::vector<std::string>& names) {
+  Sampled sampled = sample(state_->proc_root, pid);
+  const std::shared_ptr<Known> known = state_->open(sampled);
+  python::PythonProcess* const python = known ? known->python() : nullptr;
+  return python != nullptr ? python->environ(names) : std::map<std::string, std::string>{};
+}
+
+std::vector<std::string> Engine::python_argv(int pid) {
+  Sampled sampled = sample(state_->proc_root, pid);
+  const std::shared_ptr<Known> known = state_->open(sampled);
+  python::PythonProcess* const python = known ? known->python() : nullptr;
+  return python != nullptr ? python->argv() : std::vector<std::string>{};
+}
+
+}  // namespace hangtrace::capture

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "capture/types.hpp"
+
+namespace hangtrace::capture {
+
+/// Looks at groups of processes without stopping them. Keeps modules, symbols, unwinding rows and Python code
+/// objects between looks. One thread at a time.
+class Engine {
+ public:
+  explicit Engine(std::string proc_root);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  /// One process each, in the order given. What a process does is never an exception; what `on_process`
+  /// throws passes through.
+  std::vector<Process> capture(std::span<const int> pids, const Options& options);
+
+  /// The program's own environment, only the asked names; empty if it is no Python program or cannot be read.
+  std::map<std::string, std::string> python_environ(int pid, const std::vector<std::string>& names);
+  std::vector<std::string> python_argv(int pid);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace hangtrace::capture

@@ -1,0 +1,239 @@
+#include <algorithm>
+#include <filesystem>
+
+#include "capture/look.hpp"
+#include "capture/merge.hpp"
+#include "elf/process_modules.hpp"
+#include "locks/decode.hpp"
+#include "unwind/naming.hpp"
+
+namespace hangtrace::capture {
+
+namespace {
+
+FoundBy found_by(const unwind::Frame& frame, const unwind::FrameName& name) {
+  if (name.by_call_site) {
+    return FoundBy::call_site;
+  }
+  switch (frame.found_by) {
+    case unwind::FoundBy::leaf:
+      return FoundBy::leaf;
+    case unwind::FoundBy::cfi:
+      return FoundBy::cfi;
+    case unwind::FoundBy::prologue:
+      return FoundBy::prologue;
+    case unwind::FoundBy::scan:
+      return FoundBy::scan;
+  }
+  return FoundBy::cfi;
+}
+
+void unwind_all(Look& look, unwind::UnwindCache& cache) {
+  std::vector<Thread>& threads = look.sampled.process.threads;
+  const unwind::Unwinder unwinder(look.known->modules(), cache);
+  look.unwound.resize(threads.size());
+  for (std::size_t i = 0; i < threads.size(); ++i) {
+    Thread& thread = threads[i];
+    if (!thread.stack_pointer || !thread.program_counter) {
+      continue;
+    }
+    const auto start = unwind::Registers::from_pc_sp(*thread.program_counter, *thread.stack_pointer);
+    look.unwound[i] = unwinder.unwind(start, {*thread.stack_pointer, look.stacks[i]});
+    const unwind::Stack& stack = look.unwound[i];
+    thread.complete = stack.complete();
+    thread.stack_problem = unwind::describe(stack.end);
+    if (stack.frames.empty()) {
+      continue;
+    }
+    const bool repaired = std::ranges::any_of(stack.frames, [](const unwind::Frame& frame) {
+      return frame.found_by == unwind::FoundBy::prologue || frame.found_by == unwind::FoundBy::scan;
+    });
+    thread.stack_from = repaired ? StackFrom::repaired : StackFrom::pc_sp;
+    // What lies beyond the copy was read later than the rest.
+    const Address copied_to = *thread.stack_pointer + look.stacks[i].size();
+    if (!thread.moved && stack.frames.back().sp > copied_to) {
+      const auto stat = look.sampled.tasks->schedstat(thread.tid);
+      thread.moved = !stat || stat->run_ns != thread.run_ns || stat->slices != thread.slices;
+    }
+  }
+}
+
+std::vector<locks::FrameHint> hints(const Thread& thread, const unwind::Stack& stack) {
+  std::vector<locks::FrameHint> hints;
+  Address begin = thread.stack_pointer.value_or(0);
+  for (std::size_t i = 0; i < stack.frames.size(); ++i) {
+    const Address end = stack.frames[i].sp;
+    hints.push_back({thread.frames[i].function, thread.frames[i].module, begin, end});
+    begin = end;
+  }
+  return hints;
+}
+
+void apply_python_lock(locks::Lock& lock, const python::LockFacts& facts) {
+  if (facts.object == 0) {
+    lock.problem = facts.problem;
+    return;
+  }
+  lock.kind = facts.recursive ? locks::Kind::python_rlock : locks::Kind::python_lock;
+  lock.address = facts.object;
+  lock.python_object = facts.object;
+  lock.problem = facts.problem;
+  lock.owner_function = facts.owner_function;
+  if (facts.owner_tid != 0) {
+    lock.owner = facts.owner_tid;
+    lock.owner_exact = facts.owner_from == python::LockOwnerFrom::rlock_owner;
+    lock.owner_from = lock.owner_exact ? "rlock_owner" : "bound __exit__ in a with block";
+  } else if (facts.owner_from == python::LockOwnerFrom::rlock_owner && lock.problem.empty()) {
+    lock.problem = "owner thread does not exist in this process";
+  }
+}
+
+bool apply_gil(locks::Lock& lock, const python::PythonState& python) {
+  for (const python::Gil& gil : python.gils) {
+    if (lock.call.word < gil.address || lock.call.word >= gil.address + gil.size) {
+      continue;
+    }
+    lock.kind = locks::Kind::gil;
+    lock.address = gil.address;
+    lock.owner.reset();
+    lock.owner_exact = false;
+    lock.owner_from.clear();
+    lock.problem.clear();
+    if (gil.locked && gil.holder_tid != 0) {
+      lock.owner = gil.holder_tid;
+      lock.owner_from = "gil.last_holder";
+      lock.owner_exact = true;
+    } else {
+      lock.problem = gil.locked ? "its holder is no thread of this process" : "released meanwhile";
+    }
+    return true;
+  }
+  return false;
+}
+
+class LockDecoder {
+ public:
+  LockDecoder(Look& look, const std::string& proc_root)
+      : look_(look),
+        view_{*look.copies, look.known->mappings(),
+              [&look](int tid) -> std::optional<int> {
+                const auto it = look.thread_ids.find(tid);
+                return it == look.thread_ids.end() ? std::nullopt : std::optional(it->second);
+              },
+              [&look, proc_root](int tid) { return thread_anywhere(look, proc_root, tid); },
+              look.known->glibc()} {}
+
+  void decode(std::size_t i) {
+    Thread& thread = look_.sampled.process.threads[i];
+    if (!look_.calls[i]) {
+      return;
+    }
+    const std::vector<locks::FrameHint> frames = hints(thread, look_.unwound[i]);
+    locks::Lock lock = locks::decode(*look_.calls[i], frames, view_);
+    if (look_.python && apply_gil(lock, *look_.python)) {
+      thread.lock = std::move(lock);
+      return;
+    }
+    const auto facts = look_.python_locks.find(thread.tid);
+    if (facts != look_.python_locks.end()) {
+      // Without names of native frames the object itself must say that it is this futex's.
+      const bool unnamed = lock.kind == locks::Kind::semaphore || lock.kind == locks::Kind::futex;
+      if (lock.kind == locks::Kind::python_lock || (unnamed && facts->second.object != 0)) {
+        apply_python_lock(lock, facts->second);
+      }
+    }
+    thread.lock = std::move(lock);
+  }
+
+ private:
+  // Ids of other processes can be compared only if the program counts as we do.
+  static std::optional<int> thread_anywhere(const Look& look, const std::string& proc_root, int tid) {
+    const bool same_namespace =
+        std::ranges::all_of(look.thread_ids, [](const auto& pair) { return pair.first == pair.second; });
+    std::error_code error;
+    if (same_namespace && std::filesystem::exists(proc_root + "/" + std::to_string(tid), error)) {
+      return tid;
+    }
+    return std::nullopt;
+  }
+
+  Look& look_;
+  locks::ProcessView view_;
+};
+
+Frame python_frame(const python::PythonFrame& source) {
+  Frame frame;
+  frame.kind = FrameKind::python;
+  frame.function = source.function;
+  frame.file = source.file;
+  frame.line = source.line;
+  frame.found_by = FoundBy::python;
+  return frame;
+}
+
+void add_python(Look& look) {
+  std::vector<Thread>& threads = look.sampled.process.threads;
+  for (const python::PythonThread& source : look.python->threads) {
+    const auto it = std::ranges::lower_bound(threads, source.native_tid, {}, &Thread::tid);
+    if (source.native_tid == 0 || it == threads.end() || it->tid != source.native_tid) {
+      continue;
+    }
+    Thread& thread = *it;
+    thread.ident = source.ident;
+    thread.holds_gil = source.holds_gil;
+    if (!source.name.empty()) {
+      thread.python_name = source.name;
+    }
+    std::vector<PythonFrame> frames;
+    for (const python::PythonFrame& frame : source.frames) {
+      frames.push_back({python_frame(frame), frame.entry});
+    }
+    if (frames.empty() || merge(thread.frames, frames)) {
+      continue;
+    }
+    std::vector<Frame>& into = thread.frames.empty() ? thread.frames : thread.unmerged_python;
+    for (PythonFrame& frame : frames) {
+      into.push_back(std::move(frame.frame));
+    }
+  }
+}
+
+}  // namespace
+
+void finish(std::span<Look> looks, unwind::UnwindCache& cache, const std::string& proc_root) {
+  std::vector<unwind::NamingJob> jobs;
+  std::vector<Look*> named;
+  for (Look& look : looks) {
+    if (look.known && look.copies) {
+      unwind_all(look, cache);
+      jobs.push_back({&look.known->modules(), look.unwound});
+      named.push_back(&look);
+    }
+  }
+  const auto names = unwind::name_stacks(jobs);
+  for (std::size_t job = 0; job < named.size(); ++job) {
+    Look& look = *named[job];
+    std::vector<Thread>& threads = look.sampled.process.threads;
+    LockDecoder lock_decoder(look, proc_root);
+    for (std::size_t i = 0; i < threads.size(); ++i) {
+      const std::vector<unwind::Frame>& unwound = look.unwound[i].frames;
+      for (std::size_t k = 0; k < unwound.size(); ++k) {
+        Frame frame;
+        frame.function = names[job][i][k].function;
+        frame.module = unwound[k].module != nullptr ? unwound[k].module->path() : std::string();
+        frame.address = unwound[k].pc;
+        frame.found_by = found_by(unwound[k], names[job][i][k]);
+        threads[i].frames.push_back(std::move(frame));
+      }
+      lock_decoder.decode(i);
+    }
+    if (look.python) {
+      add_python(look);
+    }
+    for (const std::string& problem : look.known->modules().problems()) {
+      look.sampled.process.notes.push_back(problem);
+    }
+  }
+}
+
+}  // namespace hangtrace::capture

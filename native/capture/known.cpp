@@ -1,0 +1,98 @@
+#include "capture/known.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <string_view>
+
+#include "memory/file_reader.hpp"
+#include "memory/process_reader.hpp"
+#include "proc/files.hpp"
+#include "proc/status.hpp"
+
+namespace hangtrace::capture {
+
+namespace {
+
+// Below another root the ids are those of another pid namespace, in which system calls by id would reach a
+// stranger.
+std::unique_ptr<memory::Reader> make_reader(const std::string& proc_root, int tid) {
+  if (proc_root == "/proc") {
+    return std::make_unique<memory::ProcessReader>(tid);
+  }
+  return std::make_unique<memory::FileReader>(proc_root, tid);
+}
+
+bool maps_musl(const std::vector<proc::Mapping>& mappings) {
+  return std::ranges::any_of(mappings, [](const proc::Mapping& mapping) {
+    const std::string_view path = mapping.path;
+    return path.substr(path.rfind('/') + 1).starts_with("ld-musl-");
+  });
+}
+
+}  // namespace
+
+Known::Known(elf::ModuleCache& modules, std::string proc_root, const Sampled& sampled)
+    : cache_(modules),
+      proc_root_(std::move(proc_root)),
+      identity_(sampled.identity),
+      memory_id_(sampled.memory_id),
+      reader_(make_reader(proc_root_, memory_id_)) {}
+
+Error Known::refresh() {
+  errno = 0;
+  std::optional<std::string> text =
+      proc::read_file(proc::process_path(proc_root_, memory_id_, "maps"), maps_text_.size() + 4096);
+  if (!text) {
+    switch (errno) {
+      case EACCES:
+      case EPERM:
+        return Error::not_permitted;
+      case ENOENT:
+      case ESRCH:
+        return Error::gone;
+      default:
+        return Error::unreadable;
+    }
+  }
+  if (text->empty()) {
+    return Error::gone;  // its memory went while it ends
+  }
+  if (modules_ && *text == maps_text_) {
+    return Error::none;
+  }
+  maps_text_ = std::move(*text);
+  modules_.reset();
+  mappings_ = proc::parse_maps(maps_text_);
+  modules_ = std::make_unique<elf::ProcessModules>(cache_, proc_root_, memory_id_, mappings_, *reader_);
+  glibc_ = !maps_musl(mappings_);
+  if (!python_) {
+    python_looked_for_ = false;  // an interpreter may be loaded later, by a program that embeds one
+  }
+  return Error::none;
+}
+
+python::PythonProcess* Known::python() {
+  if (!python_looked_for_) {
+    python_looked_for_ = true;
+    python_ = python::PythonProcess::attach(*reader_, mappings_,
+                                            [this](const proc::Mapping& mapping, const char* symbol) {
+                                              return modules_->find_symbol(mapping, symbol);
+                                            });
+  }
+  return python_ ? &*python_ : nullptr;
+}
+
+python::ThreadIds thread_ids(const std::string& proc_root, const Sampled& sampled) {
+  python::ThreadIds ids;
+  const auto status = proc::read_status(proc_root, sampled.process.pid);
+  const bool inside = status && status->ids_by_namespace.size() > 1;
+  for (const Thread& thread : sampled.process.threads) {
+    const auto id = inside ? sampled.tasks->id_inside(thread.tid) : std::optional(thread.tid);
+    if (id) {
+      ids.emplace(*id, thread.tid);
+    }
+  }
+  return ids;
+}
+
+}  // namespace hangtrace::capture

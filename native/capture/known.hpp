@@ -1,0 +1,58 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "capture/sample.hpp"
+#include "elf/module_cache.hpp"
+#include "elf/process_modules.hpp"
+#include "memory/reader.hpp"
+#include "proc/maps.hpp"
+#include "python/process.hpp"
+
+namespace hangtrace::capture {
+
+/// What stays known of a process between looks: how to read it, what is mapped where, its interpreter.
+/// Dropped with the process, or when it calls execve.
+class Known {
+ public:
+  Known(elf::ModuleCache& modules, std::string proc_root, const Sampled& sampled);
+  Known(const Known&) = delete;
+  Known& operator=(const Known&) = delete;
+
+  bool still(const Sampled& sampled) const {
+    return identity_ == sampled.identity && memory_id_ == sampled.memory_id;
+  }
+
+  /// Reads the mappings again. Error::none, or why they cannot be read.
+  Error refresh();
+
+  const memory::Reader& reader() const { return *reader_; }
+  const std::vector<proc::Mapping>& mappings() const { return mappings_; }
+  elf::ProcessModules& modules() { return *modules_; }
+  bool glibc() const { return glibc_; }
+
+  /// The interpreter; nullptr if the program has none.
+  python::PythonProcess* python();
+
+ private:
+  elf::ModuleCache& cache_;
+  std::string proc_root_;
+  Identity identity_;
+  int memory_id_;
+  std::unique_ptr<memory::Reader> reader_;
+  std::string maps_text_;
+  std::vector<proc::Mapping> mappings_;
+  std::unique_ptr<elf::ProcessModules> modules_;
+  bool glibc_ = true;
+  bool python_looked_for_ = false;
+  std::optional<python::PythonProcess> python_;
+};
+
+/// Thread ids as the program writes them into its memory -> as we see them: they differ in a pid namespace.
+python::ThreadIds thread_ids(const std::string& proc_root, const Sampled& sampled);
+
+}  // namespace hangtrace::capture

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "capture/known.hpp"
+#include "capture/sample.hpp"
+#include "capture/types.hpp"
+#include "locks/futex.hpp"
+#include "memory/overlay_reader.hpp"
+#include "python/process.hpp"
+#include "unwind/unwinder.hpp"
+
+namespace hangtrace::capture {
+
+/// One process in the middle of a look: all that was copied in its moment, before anything is made of it.
+struct Look {
+  Sampled sampled;
+  std::shared_ptr<Known> known;  // null: memory was not touched
+  python::ThreadIds thread_ids;
+  std::unique_ptr<memory::OverlayReader> copies;
+  std::vector<std::span<const std::byte>> stacks;      // per thread; empty: none
+  std::vector<std::optional<locks::FutexCall>> calls;  // per thread
+  std::optional<python::PythonState> python;
+  std::unordered_map<int, python::LockFacts> python_locks;  // by waiter
+  std::vector<unwind::Stack> unwound;                       // per thread
+};
+
+/// Copies stacks and futex words and reads the interpreter, between two readings of schedstat.
+void take(Look& look, const Options& options, const std::string& proc_root);
+
+/// Unwinds, names everything in one pass over all processes, decodes locks, merges Python frames.
+void finish(std::span<Look> looks, unwind::UnwindCache& cache, const std::string& proc_root);
+
+}  // namespace hangtrace::capture

@@ -1,0 +1,247 @@
+#include <algorithm>
+
+#include "capture/look.hpp"
+
+namespace hangtrace::capture {
+
+namespace {
+
+constexpr std::size_t stack_bytes = 32768;  // deeper ones are read on while they are unwound
+
+class Taker {
+ public:
+  Taker(Look& look, const Options& options)
+      : look_(look), options_(options), known_(*look.known), threads_(look.sampled.process.threads) {}
+
+  void copy_memory() {
+    look_.stacks.resize(threads_.size());
+    look_.calls.resize(threads_.size());
+    for (std::size_t i = 0; i < threads_.size(); ++i) {
+      plan_stack(i);
+      plan_futex(i);
+    }
+    read_plan();
+  }
+
+  void read_python() {
+    python::PythonProcess* const python = known_.python();
+    if (python == nullptr) {
+      return;
+    }
+    look_.python = python->read(look_.thread_ids);
+    Python facts;
+    if (!look_.python) {
+      facts.version = python->version();
+      facts.problem = python->problem();
+      look_.sampled.process.python = std::move(facts);
+      return;
+    }
+    facts.version = look_.python->version;
+    facts.layout_from = look_.python->layout_from;
+    facts.free_threaded = look_.python->free_threaded;
+    facts.problem = look_.python->problem;
+    facts.thread_count = look_.python->threads.size();
+    if (!look_.python->gils.empty()) {
+      const python::Gil& gil = look_.python->gils.front();
+      facts.gil =
+          Gil{gil.address, gil.locked, gil.holder_tid != 0 ? std::optional(gil.holder_tid) : std::nullopt};
+    }
+    look_.sampled.process.python = std::move(facts);
+    for (const python::PythonThread& thread : look_.python->threads) {
+      describe_lock(*python, thread);
+      read_locals(*python, thread);
+    }
+  }
+
+ private:
+  struct Planned {
+    Address from;
+    std::size_t size;
+    std::optional<std::size_t> stack_of;  // thread index
+  };
+
+  // A piece must not cross into what is not mapped, or the whole of it is lost.
+  void plan(Address from, Address to, std::optional<std::size_t> stack_of = std::nullopt) {
+    const proc::Mapping* const mapping = proc::find_mapping(known_.mappings(), stack_of ? from : to - 1);
+    if (mapping == nullptr || !mapping->readable) {
+      return;
+    }
+    const Address begin = std::max(from, mapping->start);
+    const Address end = std::min(to, mapping->end);
+    if (begin < end) {
+      planned_.push_back({begin, end - begin, stack_of});
+    }
+  }
+
+  void plan_stack(std::size_t i) {
+    if (const auto sp = threads_[i].stack_pointer) {
+      plan(*sp, *sp + stack_bytes, i);
+    }
+  }
+
+  void plan_futex(std::size_t i) {
+    Thread& thread = threads_[i];
+    if (!thread.syscall) {
+      return;
+    }
+    if (locks::is_restart(*thread.syscall)) {
+      decode_restart(thread);
+    }
+    look_.calls[i] = locks::decode_futex(*thread.syscall, thread.arguments, known_.reader());
+    if (look_.calls[i]) {
+      const Address word = look_.calls[i]->word;
+      const proc::Mapping* const mapping = proc::find_mapping(known_.mappings(), word);
+      if (mapping != nullptr && mapping->readable) {
+        const Address begin = std::max(word - std::min<Address>(word, locks::window_before), mapping->start);
+        const Address end = std::min(word + locks::window_after, mapping->end);
+        planned_.push_back({begin, end - begin, std::nullopt});
+      }
+    }
+  }
+
+  void decode_restart(Thread& thread) {
+    // The stub of the C library's syscall() has no frame: the return address lies on top of the stack.
+    const auto return_address = known_.reader().read_value<Address>(*thread.stack_pointer);
+    if (const auto number =
+            locks::restarted_call(*thread.program_counter, return_address.value_or(0), known_.reader())) {
+      thread.syscall = number;
+    }
+  }
+
+  void read_plan() {
+    std::vector<std::vector<std::byte>> buffers;
+    std::vector<memory::Piece> pieces;
+    buffers.reserve(planned_.size());
+    for (const Planned& planned : planned_) {
+      buffers.emplace_back(planned.size);
+      pieces.push_back({planned.from, buffers.back()});
+    }
+    const std::vector<bool> done = known_.reader().read_batch(pieces);
+    look_.copies = std::make_unique<memory::OverlayReader>(known_.reader());
+    for (std::size_t i = 0; i < planned_.size(); ++i) {
+      if (!done[i]) {
+        continue;
+      }
+      const auto view = look_.copies->add(planned_[i].from, std::move(buffers[i]));
+      if (planned_[i].stack_of) {
+        look_.stacks[*planned_[i].stack_of] = view;
+      }
+    }
+  }
+
+  const Thread* find_thread(int tid) const {
+    const auto it = std::ranges::lower_bound(threads_, tid, {}, &Thread::tid);
+    return it != threads_.end() && it->tid == tid ? &*it : nullptr;
+  }
+
+  bool is_gil(Address word) const {
+    return std::ranges::any_of(look_.python->gils, [word](const python::Gil& gil) {
+      return word >= gil.address && word < gil.address + gil.size;
+    });
+  }
+
+  // Every Python thread asleep on a futex that is not the GIL may wait for a lock object. Whether it does,
+  // the names of its native frames say later; its owner must be read now.
+  void describe_lock(python::PythonProcess& python, const python::PythonThread& waiter) {
+    const Thread* const thread = find_thread(waiter.native_tid);
+    if (thread == nullptr || waiter.frames.empty()) {
+      return;
+    }
+    const auto& call = look_.calls[static_cast<std::size_t>(thread - threads_.data())];
+    if (!call || is_gil(call->word)) {
+      return;
+    }
+    std::vector<int> not_owners;
+    for (std::size_t i = 0; i < threads_.size(); ++i) {
+      const auto& other = look_.calls[i];
+      if (threads_[i].running || (other && other->word == call->word)) {
+        not_owners.push_back(threads_[i].tid);
+      }
+    }
+    look_.python_locks.emplace(waiter.native_tid,
+                               python.describe_lock(*look_.python, waiter, call->word, not_owners));
+  }
+
+  void read_locals(python::PythonProcess& python, const python::PythonThread& source) {
+    const Thread* const found = find_thread(source.native_tid);
+    if (found == nullptr || options_.named_locals.empty()) {
+      return;
+    }
+    Thread& thread = threads_[static_cast<std::size_t>(found - threads_.data())];
+    for (std::size_t i = 0; i < source.frames.size(); ++i) {
+      const auto wanted = options_.named_locals.find(source.frames[i].function);
+      if (wanted == options_.named_locals.end()) {
+        continue;
+      }
+      for (const std::string& name : wanted->second) {
+        thread.named_values.push_back({wanted->first, name, read_local(python, source, i, name)});
+      }
+    }
+  }
+
+  static std::variant<std::monostate, std::int64_t, std::string> read_local(
+      python::PythonProcess& python, const python::PythonThread& thread, std::size_t frame,
+      const std::string& dotted) {
+    std::size_t dot = dotted.find('.');
+    auto value = python.frame_local(thread, frame, std::string_view(dotted).substr(0, dot));
+    while (value && dot != std::string::npos) {
+      const auto* const object = std::get_if<python::OpaqueValue>(&*value);
+      if (object == nullptr) {
+        return {};
+      }
+      const std::size_t next = dotted.find('.', dot + 1);
+      value = python.attribute(object->address, std::string_view(dotted).substr(dot + 1, next - dot - 1));
+      dot = next;
+    }
+    if (!value) {
+      return {};
+    }
+    if (const auto* number = std::get_if<std::int64_t>(&*value)) {
+      return *number;
+    }
+    if (const auto* flag = std::get_if<bool>(&*value)) {
+      return std::int64_t{*flag};
+    }
+    if (const auto* text = std::get_if<std::string>(&*value)) {
+      return *text;
+    }
+    return {};
+  }
+
+  Look& look_;
+  const Options& options_;
+  Known& known_;
+  std::vector<Thread>& threads_;
+  std::vector<Planned> planned_;
+};
+
+}  // namespace
+
+void take(Look& look, const Options& options, const std::string& proc_root) {
+  Sampled& sampled = look.sampled;
+  look.thread_ids = thread_ids(proc_root, sampled);
+  if (options.python) {
+    look.known->python();  // the first time it searches symbols: not within the moment
+  }
+  sample_activity(sampled);
+  Taker taker(look, options);
+  taker.copy_memory();
+  if (options.python) {
+    taker.read_python();
+  }
+  mark_moved(sampled);
+  const auto stat = proc::read_process_stat(proc_root, sampled.process.pid);
+  if (!stat || identity_of(*stat) != sampled.identity) {
+    sampled.process.exec_changed = stat.has_value();
+    look.known.reset();
+    look.python.reset();
+    sampled.process.python.reset();
+    sampled.process.notes.emplace_back(stat ? "it started another program while it was looked at"
+                                            : "it ended while it was looked at");
+    if (!stat) {
+      sampled.process.error = Error::gone;
+    }
+  }
+}
+
+}  // namespace hangtrace::capture

@@ -1,0 +1,107 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "locks/decode.hpp"
+#include "memory/reader.hpp"
+
+// One look at a group of processes, as plain data.
+namespace hangtrace::capture {
+
+using memory::Address;
+
+enum class FrameKind { python, native };
+enum class FoundBy { leaf, cfi, prologue, scan, python, call_site };
+
+struct Frame {
+  FrameKind kind = FrameKind::native;
+  std::string function;  // empty: nobody can name it
+  std::string file;      // Python only
+  int line = 0;          // Python only; 0 unknown
+  std::string module;    // native only; path as mapped
+  Address address = 0;   // native only
+  FoundBy found_by = FoundBy::leaf;
+};
+
+struct NamedValue {
+  std::string function;
+  std::string name;
+  std::variant<std::monostate, std::int64_t, std::string> value;
+};
+
+enum class StackFrom { none, pc_sp, repaired };
+
+struct Thread {
+  int tid = 0;
+  std::string comm;
+  char state = '?';
+  std::optional<std::string> wait_channel;
+  std::optional<std::int64_t> syscall;  // nullopt: running or unreadable; -1: blocked outside of a call
+  std::array<std::uint64_t, 6> arguments{};
+  std::optional<Address> stack_pointer;
+  std::optional<Address> program_counter;
+  std::optional<std::uint64_t> run_ns;
+  std::optional<std::uint64_t> slices;
+  std::uint64_t start_ticks = 0;
+  int cpu = -1;
+  std::uint64_t user_ticks = 0;
+  std::uint64_t system_ticks = 0;
+  std::uint64_t minor_faults = 0;
+  std::uint64_t major_faults = 0;
+  bool moved = false;
+  bool running = false;
+  std::vector<Frame> frames;
+  std::vector<Frame> unmerged_python;
+  StackFrom stack_from = StackFrom::none;
+  bool complete = false;
+  std::string stack_problem;
+  std::optional<std::string> python_name;
+  std::optional<std::uint64_t> ident;
+  bool holds_gil = false;
+  std::optional<locks::Lock> lock;
+  std::vector<std::string> kernel_stack;
+  std::vector<NamedValue> named_values;
+};
+
+struct Gil {
+  Address address = 0;
+  bool locked = false;
+  std::optional<int> holder;
+};
+
+struct Python {
+  std::string version;
+  std::string layout_from;
+  bool free_threaded = false;
+  std::optional<Gil> gil;
+  std::string problem;
+  std::size_t thread_count = 0;
+};
+
+enum class Error { none, gone, not_permitted, mmap_lock_held, kernel_thread, zombie, bits32, unreadable };
+
+struct Process {
+  int pid = 0;
+  Error error = Error::none;
+  std::optional<int> error_tid;
+  bool exec_changed = false;
+  std::vector<Thread> threads;  // by tid
+  std::optional<Python> python;
+  std::vector<std::string> notes;
+};
+
+struct Options {
+  bool python = true;
+  bool stacks = true;
+  std::map<std::string, std::vector<std::string>> named_locals;  // function -> names
+  std::function<void(int)> on_process;                           // called before a process is looked at
+};
+
+}  // namespace hangtrace::capture

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include "locks/futex.hpp"
+#include "locks/primitive.hpp"
+#include "memory/reader.hpp"
+#include "proc/maps.hpp"
+
+namespace hangtrace::locks {
+
+enum class Kind {
+  mutex_normal,
+  mutex_recursive,
+  mutex_errorcheck,
+  mutex_adaptive,
+  mutex_robust,
+  mutex_pi,
+  mutex_timed,  // any of the plain ones, waited for with a timeout
+  rwlock_read,
+  rwlock_write,
+  join,
+  condition,
+  semaphore,
+  python_lock,
+  python_rlock,
+  gil,
+  barrier,
+  future,
+  once,
+  openmp,
+  atomic,
+  futex,
+};
+
+std::string_view name(Kind kind);
+
+struct SharedKey {           // equal keys are one object, whatever the addresses
+  std::uint64_t device = 0;  // as st_dev
+  std::uint64_t inode = 0;
+  std::uint64_t offset = 0;
+};
+
+struct Lock {
+  Kind kind = Kind::futex;
+  Address address = 0;  // of the object; the futex word where that is all we know
+  FutexCall call;
+  std::uint32_t value = 0;  // of the futex word now
+  // What is recorded in memory. As we see it if such a thread exists, else as recorded, with a problem.
+  std::optional<int> owner;
+  std::string owner_from;
+  bool owner_exact = false;
+  std::optional<std::uint32_t> readers;
+  std::optional<Address> mutex;
+  std::optional<SharedKey> shared_key;
+  std::optional<Address> python_object;
+  std::string owner_function;
+  std::string problem;
+};
+
+/// What decoding needs to know of the waiter's process.
+struct ProcessView {
+  const memory::Reader& reader;
+  const std::vector<proc::Mapping>& mappings;
+  // Thread ids as the program writes them -> as we see them; nullopt if the process has no such thread.
+  std::function<std::optional<int>(int)> thread_here;
+  // The same for any thread of the machine, for objects shared between processes.
+  std::function<std::optional<int>(int)> thread_anywhere;
+  bool glibc = true;  // the layouts of glibc.hpp hold
+};
+
+/// The object a thread sleeps on. `frames` are its innermost frames, innermost first. Never throws; an owner
+/// is only named if all that can be checked about the object holds.
+Lock decode(const FutexCall& call, std::span<const FrameHint> frames, const ProcessView& process);
+
+/// Memory around a futex word that decode() reads: copy it in the same moment as the stack.
+inline constexpr std::size_t window_before = 48;
+inline constexpr std::size_t window_after = 64;
+
+}  // namespace hangtrace::locks
