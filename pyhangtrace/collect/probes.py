@@ -24,6 +24,7 @@ from pyhangtrace.probes import result as results
 
 SOURCE = "ebpf"
 _ANSWER_S = 0.05  # kept back from the deadline for stopping the count and reading the tables
+_REAP_S = 5.0
 _MAX_THREADS = 65536
 
 
@@ -139,7 +140,7 @@ class ProbeRun:
         assert self._child is not None
         if not self._at_end:
             return _without(SourceState.TIMED_OUT, f"the probe process {late}", "a longer window: -d 2")
-        self._child.wait()
+        self._reap(self._child)
         complaint = os.pread(self._errors, 65536, 0).decode(errors="replace").strip().splitlines()
         why = complaint[-1] if complaint else f"it ended with status {self._child.returncode}"
         return _without(SourceState.FAILED, f"the probe process failed: {why}")
@@ -185,7 +186,7 @@ class ProbeRun:
         counted = self._ended is not None and self._ended.status.state is SourceState.USED
         if not (counted and self._read_until(("detached_s",), time.monotonic() + patience_s)):
             child.kill()
-        child.wait()
+        self._reap(child)
         for pipe in (child.stdin, child.stdout):
             if pipe is not None:
                 pipe.close()
@@ -193,6 +194,14 @@ class ProbeRun:
         self._child = None
         self._ended = self._ended or _without(SourceState.SKIPPED, "the window was abandoned")
         return float(self._messages.get("detached_s", self._ended.attached_s))
+
+    @staticmethod
+    def _reap(child: subprocess.Popen[bytes]) -> None:
+        """Takes the exit status. A child that the kernel holds on to is left; it ends with us at the latest."""
+        try:
+            child.wait(timeout=_REAP_S)
+        except subprocess.TimeoutExpired:
+            child.kill()
 
     def __enter__(self) -> ProbeRun:
         return self

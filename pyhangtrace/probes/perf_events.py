@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import platform
@@ -27,7 +28,7 @@ assert _ATTRIBUTES.size == 112
 def _open(*, kind: int, config: int, sample_type: int, cpu: int) -> int:
     number = _PERF_EVENT_OPEN.get(platform.machine())
     if number is None:
-        raise OSError(38, f"no system call number known for {platform.machine()}")
+        raise OSError(errno.ENOSYS, f"no system call number known for {platform.machine()}")
     attributes = _ATTRIBUTES.pack(kind, _ATTRIBUTES.size, config, 1, sample_type, 0, 0, 1)
     return syscall(number, attributes, -1, cpu, -1, _FD_CLOEXEC)
 

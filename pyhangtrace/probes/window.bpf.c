@@ -12,27 +12,26 @@
 //
 // Uses tracepoint fields and helpers only, no kernel structure, so one text serves every kernel.
 #include <linux/types.h>
-
 #include <uapi/linux/bpf_perf_event.h>
 
 #include "hangtrace/window_events.h"
 
 enum futex_operation {
-    FUTEX_WAIT = 0,
-    FUTEX_WAKE = 1,
-    FUTEX_REQUEUE = 3,
-    FUTEX_CMP_REQUEUE = 4,
-    FUTEX_WAKE_OP = 5,
-    FUTEX_LOCK_PI = 6,
-    FUTEX_UNLOCK_PI = 7,
-    FUTEX_WAIT_BITSET = 9,
-    FUTEX_WAKE_BITSET = 10,
-    FUTEX_WAIT_REQUEUE_PI = 11,
-    FUTEX_CMP_REQUEUE_PI = 12,
-    FUTEX_LOCK_PI2 = 13,
-    FUTEX_WAITV = 64,  // ours, for the system call of this name, which has no operation number
-    FUTEX_OPERATION = 0x7f,
-    FUTEX_PRIVATE = 0x80,
+  FUTEX_WAIT = 0,
+  FUTEX_WAKE = 1,
+  FUTEX_REQUEUE = 3,
+  FUTEX_CMP_REQUEUE = 4,
+  FUTEX_WAKE_OP = 5,
+  FUTEX_LOCK_PI = 6,
+  FUTEX_UNLOCK_PI = 7,
+  FUTEX_WAIT_BITSET = 9,
+  FUTEX_WAKE_BITSET = 10,
+  FUTEX_WAIT_REQUEUE_PI = 11,
+  FUTEX_CMP_REQUEUE_PI = 12,
+  FUTEX_LOCK_PI2 = 13,
+  FUTEX_WAITV = 64,  // ours, for the system call of this name, which has no operation number
+  FUTEX_OPERATION = 0x7f,
+  FUTEX_PRIVATE = 0x80,
 };
 
 // Errors as the kernel hands them to the exit tracepoint: the restart codes are not yet turned into EINTR.
@@ -41,19 +40,20 @@ enum { EINTR = 4, EAGAIN = 11, ETIMEDOUT = 110, ERESTARTSYS = 512, ERESTART_REST
 // Who wakes on one futex word. A waiter's waker is known only if all wake-ups on its word since it began to
 // wait came from one thread; `contested_ns` is the last moment at which that was not so.
 struct word_key {
-    u64 uaddr;
-    u32 tgid;
-    u32 unused;
+  u64 uaddr;
+  u32 tgid;
+  u32 unused;
 };
 struct word_wakes {
-    u64 last_ns;
-    u64 contested_ns;
-    u64 in_flight;  // wake calls entered and not yet returned
-    u32 waker_tid;
-    u32 unused;
+  u64 last_ns;
+  u64 contested_ns;
+  u64 in_flight;  // wake calls entered and not yet returned
+  u32 waker_tid;
+  u32 unused;
 };
 
-// Nothing counts while it is 0, so that all probes start and end at the same moment however long attaching takes.
+// Nothing counts while it is 0, so that all probes start and end at the same moment however long attaching
+// takes.
 BPF_ARRAY(gate, u32, 1);
 BPF_HASH(targets, u32, u32, MAX_TARGETS);
 BPF_HASH(threads, u32, struct thread_sums, MAX_THREADS);
@@ -62,241 +62,228 @@ BPF_HASH(pairs, struct wake_pair, u64, MAX_WAKES);
 BPF_ARRAY(lost, u64, LOST_KINDS);
 
 // The layout of the syscall tracepoints: common fields and the number, then arguments of eight bytes each.
-static __always_inline u64 argument(void *ctx, int index) {
-    return *(u64 *)((char *)ctx + ARG_OFFSET + 8 * index);
+static __always_inline u64 argument(void* ctx, int index) {
+  return *(u64*)((char*)ctx + ARG_OFFSET + 8 * index);
 }
 
-static __always_inline s64 returned(void *ctx) {
-    return *(s64 *)((char *)ctx + RET_OFFSET);
+static __always_inline s64 returned(void* ctx) {
+  return *(s64*)((char*)ctx + RET_OFFSET);
 }
 
 static __always_inline void count_lost(int kind) {
-    u64 *count = lost.lookup(&kind);
-    if (count)
-        __sync_fetch_and_add(count, 1);
+  u64* count = lost.lookup(&kind);
+  if (count) __sync_fetch_and_add(count, 1);
 }
 
 static __always_inline int counting(void) {
-    int zero = 0;
-    u32 *open = gate.lookup(&zero);
-    return open && *open;
+  int zero = 0;
+  u32* open = gate.lookup(&zero);
+  return open && *open;
 }
 
 // High half process, low half thread, as user space names them; 0 where the current process has no id in the
 // namespace that is asked for.
 static __always_inline u64 current_ids(void) {
 #ifdef PIDNS_INO
-    struct bpf_pidns_info ids = {};
-    if (bpf_get_ns_current_pid_tgid(PIDNS_DEV, PIDNS_INO, &ids, sizeof(ids)))
-        return 0;
-    return (u64)ids.tgid << 32 | ids.pid;
+  struct bpf_pidns_info ids = {};
+  if (bpf_get_ns_current_pid_tgid(PIDNS_DEV, PIDNS_INO, &ids, sizeof(ids))) return 0;
+  return (u64)ids.tgid << 32 | ids.pid;
 #else
-    return bpf_get_current_pid_tgid();
+  return bpf_get_current_pid_tgid();
 #endif
 }
 
 // The record of the current thread of a target, made when it is not there; NULL for everybody else.
-static __always_inline struct thread_sums *current_thread(u64 ids) {
-    u32 tgid = ids >> 32, tid = ids;
-    if (!targets.lookup(&tgid))
-        return NULL;
-    struct thread_sums *thread = threads.lookup(&tid);
-    if (!thread) {
-        struct thread_sums fresh = {.tgid = tgid};
-        threads.insert(&tid, &fresh);
-        thread = threads.lookup(&tid);
-    }
-    // The number of a thread that ended may come back in another process.
-    if (!thread || thread->tgid != tgid) {
-        count_lost(LOST_THREAD);
-        return NULL;
-    }
-    return thread;
+static __always_inline struct thread_sums* current_thread(u64 ids) {
+  u32 tgid = ids >> 32, tid = ids;
+  if (!targets.lookup(&tgid)) return NULL;
+  struct thread_sums* thread = threads.lookup(&tid);
+  if (!thread) {
+    struct thread_sums fresh = {.tgid = tgid};
+    threads.insert(&tid, &fresh);
+    thread = threads.lookup(&tid);
+  }
+  // The number of a thread that ended may come back in another process.
+  if (!thread || thread->tgid != tgid) {
+    count_lost(LOST_THREAD);
+    return NULL;
+  }
+  return thread;
 }
 
 static __always_inline int is_wait(u32 operation) {
-    operation &= FUTEX_OPERATION;
-    return operation == FUTEX_WAIT || operation == FUTEX_WAIT_BITSET || operation == FUTEX_LOCK_PI ||
-           operation == FUTEX_LOCK_PI2 || operation == FUTEX_WAIT_REQUEUE_PI || operation == FUTEX_WAITV;
+  operation &= FUTEX_OPERATION;
+  return operation == FUTEX_WAIT || operation == FUTEX_WAIT_BITSET || operation == FUTEX_LOCK_PI ||
+         operation == FUTEX_LOCK_PI2 || operation == FUTEX_WAIT_REQUEUE_PI || operation == FUTEX_WAITV;
 }
 
 // The calls that wake and return how many. A requeue returns a sum of woken and moved ones, an unlock of a
 // priority-inheriting mutex returns nothing: neither can be counted.
 static __always_inline int is_counted_wake(u32 operation) {
-    operation &= FUTEX_OPERATION;
-    return operation == FUTEX_WAKE || operation == FUTEX_WAKE_BITSET || operation == FUTEX_WAKE_OP;
+  operation &= FUTEX_OPERATION;
+  return operation == FUTEX_WAKE || operation == FUTEX_WAKE_BITSET || operation == FUTEX_WAKE_OP;
 }
 
 static __always_inline int is_requeue(u32 operation) {
-    operation &= FUTEX_OPERATION;
-    return operation == FUTEX_REQUEUE || operation == FUTEX_CMP_REQUEUE || operation == FUTEX_CMP_REQUEUE_PI;
+  operation &= FUTEX_OPERATION;
+  return operation == FUTEX_REQUEUE || operation == FUTEX_CMP_REQUEUE || operation == FUTEX_CMP_REQUEUE_PI;
 }
 
 // What wakes, or may move, others that wait on the same word.
 static __always_inline int is_wake(u32 operation) {
-    return is_counted_wake(operation) || is_requeue(operation) ||
-           (operation & FUTEX_OPERATION) == FUTEX_UNLOCK_PI;
+  return is_counted_wake(operation) || is_requeue(operation) ||
+         (operation & FUTEX_OPERATION) == FUTEX_UNLOCK_PI;
 }
 
 // A word that other processes may use too is never matched: their wake-ups are not seen.
 static __always_inline int is_matched(u32 operation) {
-    u32 plain = operation & FUTEX_OPERATION;
-    return operation & FUTEX_PRIVATE && plain != FUTEX_WAIT_REQUEUE_PI && plain != FUTEX_WAITV;
+  u32 plain = operation & FUTEX_OPERATION;
+  return operation & FUTEX_PRIVATE && plain != FUTEX_WAIT_REQUEUE_PI && plain != FUTEX_WAITV;
 }
 
 static __always_inline void wake_begins(u64 ids, u64 uaddr, u32 operation, u64 now) {
-    struct word_key key = {.uaddr = uaddr, .tgid = ids >> 32};
-    u32 tid = ids;
-    struct word_wakes *word = words.lookup(&key);
+  struct word_key key = {.uaddr = uaddr, .tgid = ids >> 32};
+  u32 tid = ids;
+  struct word_wakes* word = words.lookup(&key);
+  if (!word) {
+    struct word_wakes fresh = {.waker_tid = tid};
+    words.insert(&key, &fresh);
+    word = words.lookup(&key);
     if (!word) {
-        struct word_wakes fresh = {.waker_tid = tid};
-        words.insert(&key, &fresh);
-        word = words.lookup(&key);
-        if (!word) {
-            count_lost(LOST_WAKE);
-            return;
-        }
+      count_lost(LOST_WAKE);
+      return;
     }
-    if (word->waker_tid != tid) {
-        word->contested_ns = word->in_flight ? now : word->last_ns;
-        word->waker_tid = tid;
-    }
-    // After a requeue, waiters of this word sleep on another one, where their waker would be looked for in vain.
-    if (is_requeue(operation))
-        word->contested_ns = now;
-    word->last_ns = now;
-    __sync_fetch_and_add(&word->in_flight, 1);
+  }
+  if (word->waker_tid != tid) {
+    word->contested_ns = word->in_flight ? now : word->last_ns;
+    word->waker_tid = tid;
+  }
+  // After a requeue, waiters of this word sleep on another one, where their waker would be looked for in
+  // vain.
+  if (is_requeue(operation)) word->contested_ns = now;
+  word->last_ns = now;
+  __sync_fetch_and_add(&word->in_flight, 1);
 }
 
 static __always_inline void wake_ends(u64 ids, u64 uaddr, u64 now) {
-    struct word_key key = {.uaddr = uaddr, .tgid = ids >> 32};
-    u32 tid = ids;
-    struct word_wakes *word = words.lookup(&key);
-    if (!word)
-        return;
-    if (word->in_flight)
-        __sync_fetch_and_add(&word->in_flight, -1);
-    if (word->waker_tid == tid)
-        word->last_ns = now;
-    else
-        word->contested_ns = now;
+  struct word_key key = {.uaddr = uaddr, .tgid = ids >> 32};
+  u32 tid = ids;
+  struct word_wakes* word = words.lookup(&key);
+  if (!word) return;
+  if (word->in_flight) __sync_fetch_and_add(&word->in_flight, -1);
+  if (word->waker_tid == tid)
+    word->last_ns = now;
+  else
+    word->contested_ns = now;
 }
 
-static __always_inline void count_pair(u64 ids, struct thread_sums *thread) {
-    struct word_key key = {.uaddr = thread->uaddr, .tgid = ids >> 32};
-    struct word_wakes *word = words.lookup(&key);
-    if (!word || word->last_ns <= thread->waiting_since_ns || word->contested_ns > thread->waiting_since_ns)
-        return;
-    struct wake_pair pair = {.waker_tid = word->waker_tid, .woken_tid = ids};
-    u64 *count = pairs.lookup(&pair);
-    if (!count) {
-        u64 none = 0;
-        pairs.insert(&pair, &none);
-        count = pairs.lookup(&pair);
-    }
-    if (count)
-        ++*count;  // the woken thread is the current one: nobody else writes this pair
-    else
-        count_lost(LOST_PAIR);
+static __always_inline void count_pair(u64 ids, struct thread_sums* thread) {
+  struct word_key key = {.uaddr = thread->uaddr, .tgid = ids >> 32};
+  struct word_wakes* word = words.lookup(&key);
+  if (!word || word->last_ns <= thread->waiting_since_ns || word->contested_ns > thread->waiting_since_ns)
+    return;
+  struct wake_pair pair = {.waker_tid = word->waker_tid, .woken_tid = ids};
+  u64* count = pairs.lookup(&pair);
+  if (!count) {
+    u64 none = 0;
+    pairs.insert(&pair, &none);
+    count = pairs.lookup(&pair);
+  }
+  if (count)
+    ++*count;  // the woken thread is the current one: nobody else writes this pair
+  else
+    count_lost(LOST_PAIR);
 }
 
 static __always_inline int call_begins(u64 uaddr, u32 operation) {
-    if (!counting())
-        return 0;
-    u64 ids = current_ids();
-    struct thread_sums *thread = current_thread(ids);
-    if (!thread)
-        return 0;
-    u64 now = bpf_ktime_get_ns();
-    thread->uaddr = uaddr;
-    thread->operation = operation;
-    thread->waiting_since_ns = now;
-    if (is_wake(operation) && operation & FUTEX_PRIVATE)
-        wake_begins(ids, uaddr, operation, now);
-    return 0;
+  if (!counting()) return 0;
+  u64 ids = current_ids();
+  struct thread_sums* thread = current_thread(ids);
+  if (!thread) return 0;
+  u64 now = bpf_ktime_get_ns();
+  thread->uaddr = uaddr;
+  thread->operation = operation;
+  thread->waiting_since_ns = now;
+  if (is_wake(operation) && operation & FUTEX_PRIVATE) wake_begins(ids, uaddr, operation, now);
+  return 0;
 }
 
-int futex_enter(void *ctx) {
-    return call_begins(argument(ctx, 0), argument(ctx, 1));
+int futex_enter(void* ctx) {
+  return call_begins(argument(ctx, 0), argument(ctx, 1));
 }
 
 #ifdef WATCH_NEWER_CALLS
-// futex_waitv(waiters, ...): which of the words it sleeps on is not known without reading the target's memory.
-int futex_waitv_enter(void *ctx) {
-    return call_begins(0, FUTEX_WAITV);
+// futex_waitv(waiters, ...): which of the words it sleeps on is not known without reading the target's
+// memory.
+int futex_waitv_enter(void* ctx) {
+  return call_begins(0, FUTEX_WAITV);
 }
 
 // futex_wait(uaddr, value, mask, flags, ...), with the same flag for private words as futex.
-int futex_wait_enter(void *ctx) {
-    return call_begins(argument(ctx, 0), FUTEX_WAIT_BITSET | (argument(ctx, 3) & FUTEX_PRIVATE));
+int futex_wait_enter(void* ctx) {
+  return call_begins(argument(ctx, 0), FUTEX_WAIT_BITSET | (argument(ctx, 3) & FUTEX_PRIVATE));
 }
 
 // futex_wake(uaddr, mask, count, flags)
-int futex_wake_enter(void *ctx) {
-    return call_begins(argument(ctx, 0), FUTEX_WAKE_BITSET | (argument(ctx, 3) & FUTEX_PRIVATE));
+int futex_wake_enter(void* ctx) {
+  return call_begins(argument(ctx, 0), FUTEX_WAKE_BITSET | (argument(ctx, 3) & FUTEX_PRIVATE));
 }
 
 #endif
 
 // The exit of all these calls.
-int futex_exit(void *ctx) {
-    if (!counting())
-        return 0;
-    u64 ids = current_ids();
-    u32 tid = ids, tgid = ids >> 32;
-    struct thread_sums *thread = threads.lookup(&tid);
-    if (!thread || !thread->waiting_since_ns || thread->tgid != tgid)
-        return 0;
-    u64 now = bpf_ktime_get_ns();
-    u64 took = now - thread->waiting_since_ns;
-    u32 operation = thread->operation;
-    s64 result = returned(ctx);
-    if (is_wait(operation)) {
-        if (result == -EAGAIN) {
-            thread->not_slept++;
-        } else if (result >= 0 || result == -ETIMEDOUT || result == -EINTR ||
-                   (result <= -ERESTARTSYS && result >= -ERESTART_RESTARTBLOCK)) {
-            thread->waits++;
-            thread->wait_ns += took;
-            if (took > thread->longest_ns) {
-                thread->longest_ns = took;
-                thread->longest_uaddr = thread->uaddr;
-            }
-            if (result == -ETIMEDOUT)
-                thread->timed_out++;
-            else if (result < 0)
-                thread->interrupted++;
-            else if (is_matched(operation))
-                count_pair(ids, thread);
-        }
-    } else if (is_wake(operation)) {
-        if (is_counted_wake(operation) && result >= 0) {
-            thread->wake_calls++;
-            thread->woken += result;
-        }
-        if (operation & FUTEX_PRIVATE)
-            wake_ends(ids, thread->uaddr, now);
+int futex_exit(void* ctx) {
+  if (!counting()) return 0;
+  u64 ids = current_ids();
+  u32 tid = ids, tgid = ids >> 32;
+  struct thread_sums* thread = threads.lookup(&tid);
+  if (!thread || !thread->waiting_since_ns || thread->tgid != tgid) return 0;
+  u64 now = bpf_ktime_get_ns();
+  u64 took = now - thread->waiting_since_ns;
+  u32 operation = thread->operation;
+  s64 result = returned(ctx);
+  if (is_wait(operation)) {
+    if (result == -EAGAIN) {
+      thread->not_slept++;
+    } else if (result >= 0 || result == -ETIMEDOUT || result == -EINTR ||
+               (result <= -ERESTARTSYS && result >= -ERESTART_RESTARTBLOCK)) {
+      thread->waits++;
+      thread->wait_ns += took;
+      if (took > thread->longest_ns) {
+        thread->longest_ns = took;
+        thread->longest_uaddr = thread->uaddr;
+      }
+      if (result == -ETIMEDOUT)
+        thread->timed_out++;
+      else if (result < 0)
+        thread->interrupted++;
+      else if (is_matched(operation))
+        count_pair(ids, thread);
     }
-    thread->waiting_since_ns = 0;
-    return 0;
+  } else if (is_wake(operation)) {
+    if (is_counted_wake(operation) && result >= 0) {
+      thread->wake_calls++;
+      thread->woken += result;
+    }
+    if (operation & FUTEX_PRIVATE) wake_ends(ids, thread->uaddr, now);
+  }
+  thread->waiting_since_ns = 0;
+  return 0;
 }
 
-int minor_fault(struct bpf_perf_event_data *ctx) {
-    if (!counting())
-        return 0;
-    struct thread_sums *thread = current_thread(current_ids());
-    if (thread)
-        thread->minor_faults++;
-    return 0;
+int minor_fault(struct bpf_perf_event_data* ctx) {
+  if (!counting()) return 0;
+  struct thread_sums* thread = current_thread(current_ids());
+  if (thread) thread->minor_faults++;
+  return 0;
 }
 
-int major_fault(struct bpf_perf_event_data *ctx) {
-    if (!counting())
-        return 0;
-    struct thread_sums *thread = current_thread(current_ids());
-    if (thread) {
-        thread->major_faults++;
-        thread->last_major_address = ctx->addr;
-    }
-    return 0;
+int major_fault(struct bpf_perf_event_data* ctx) {
+  if (!counting()) return 0;
+  struct thread_sums* thread = current_thread(current_ids());
+  if (thread) {
+    thread->major_faults++;
+    thread->last_major_address = ctx->addr;
+  }
+  return 0;
 }

@@ -4,6 +4,10 @@ Only futex and page-fault probes are attached. While they are, every system call
 60 to 100 ns longer (measured; the kernel's tracing of system calls has one switch for all), a futex call of a target
 about 0.6 µs and a page fault of any process about 0.2 µs. Everything is owned by file descriptors, so the end of the
 process, however it comes, detaches.
+
+Not seen: waits that began before the window (what the thread does then is in its state); waits that a signal
+interrupted and the kernel resumed by restart_syscall; futex calls of 32-bit processes, which have no tracepoints; page
+faults that the kernel resolves on behalf of a process without an exception (get_user_pages).
 """
 
 from __future__ import annotations

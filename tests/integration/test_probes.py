@@ -170,6 +170,29 @@ def test_timeouts_and_calls_that_do_not_sleep(target_program: Path) -> None:
     assert seen.evidence.wakers == ()
 
 
+def test_sums_are_exact_when_all_cpus_count_at_once(target_program: Path) -> None:
+    with (
+        target(target_program, "storm", 5000) as t,
+        probes.start([t.pid], window_s=LONG_WINDOW_S) as run,
+    ):
+        assert run.wait_until_open(deadline_s=LOADING_S)
+        waits, timed_out, _, wake_calls, woken = t.work()
+        window = run.finish(deadline_s=20, minimum_s=0)
+    (seen,) = window.processes
+    assert waits + wake_calls == 4 * 5000
+    assert woken == waits - timed_out
+    assert seen.evidence.futex_waits == waits
+    assert sum(thread.timed_out for thread in seen.threads) == timed_out
+    assert sum(thread.wake_calls for thread in seen.threads) == wake_calls
+    assert sum(thread.woken for thread in seen.threads) == woken
+    assert sum(waker.count for waker in seen.evidence.wakers) == woken
+    # Words on which several threads wake: most wakers cannot be told, and those that are told woke somebody.
+    assert {waker.tid for waker in seen.evidence.wakers} <= {
+        thread.tid for thread in seen.threads if thread.woken
+    }
+    assert seen.evidence.lost == 0
+
+
 def test_a_wait_that_goes_on_is_told_as_such(target_program: Path) -> None:
     with target(target_program, "stuck", COUNT) as t:
         seen = probe(t)[t.pid]

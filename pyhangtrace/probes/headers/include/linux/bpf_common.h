@@ -3,7 +3,7 @@
 #pragma once
 
 // instruction classes
-#define BPF_CLASS(code) ((code)&0x07)
+#define BPF_CLASS(code) ((code) & 0x07)
 #define BPF_LD 0
 #define BPF_LDX 1
 #define BPF_ST 2
@@ -14,13 +14,13 @@
 #define BPF_MISC 7
 
 // operand sizes
-#define BPF_SIZE(code) ((code)&0x18)
+#define BPF_SIZE(code) ((code) & 0x18)
 #define BPF_W 0x00
 #define BPF_H 0x08
 #define BPF_B 0x10
 
 // address modes
-#define BPF_MODE(code) ((code)&0xe0)
+#define BPF_MODE(code) ((code) & 0xe0)
 #define BPF_IMM 0x00
 #define BPF_ABS 0x20
 #define BPF_IND 0x40
@@ -29,7 +29,7 @@
 #define BPF_MSH 0xa0
 
 // arithmetic and jumps
-#define BPF_OP(code) ((code)&0xf0)
+#define BPF_OP(code) ((code) & 0xf0)
 #define BPF_ADD 0x00
 #define BPF_SUB 0x10
 #define BPF_MUL 0x20
@@ -48,7 +48,7 @@
 #define BPF_JSET 0x40
 
 // source operand
-#define BPF_SRC(code) ((code)&0x08)
+#define BPF_SRC(code) ((code) & 0x08)
 #define BPF_K 0x00
 #define BPF_X 0x08
 

@@ -52,7 +52,7 @@ typedef _Bool bool;
 
 enum { false = 0, true = 1 };
 
-#define NULL ((void *)0)
+#define NULL ((void*)0)
 #define __aligned_u64 __u64 __attribute__((aligned(8)))
 #define __always_inline inline __attribute__((always_inline))
 #define __maybe_unused __attribute__((unused))

@@ -6,5 +6,6 @@
 #error "HANGTRACE_KERNEL_VERSION must be defined by the loader"
 #endif
 
-#define KERNEL_VERSION(major, minor, patch) (((major) << 16) + ((minor) << 8) + ((patch) > 255 ? 255 : (patch)))
+#define KERNEL_VERSION(major, minor, patch) \
+  (((major) << 16) + ((minor) << 8) + ((patch) > 255 ? 255 : (patch)))
 #define LINUX_VERSION_CODE HANGTRACE_KERNEL_VERSION

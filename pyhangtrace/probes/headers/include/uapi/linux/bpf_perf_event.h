@@ -5,7 +5,7 @@
 #include <uapi/linux/ptrace.h>
 
 struct bpf_perf_event_data {
-    bpf_user_pt_regs_t regs;
-    __u64 sample_period;
-    __u64 addr;
+  bpf_user_pt_regs_t regs;
+  __u64 sample_period;
+  __u64 addr;
 };
