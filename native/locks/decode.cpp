@@ -333,10 +333,11 @@ class Decoder {
       return;
     }
     lock_.address = base;
-    lock_.readers = readers;
+    // In the write phase the count is of readers that wait.
+    lock_.readers = (lock->readers & glibc::rwlock_write_phase) != 0 ? 0 : readers;
     if (lock->current_writer != 0) {
       set_owner(lock->current_writer, "__cur_writer", lock->shared != 0);
-    } else if (readers > 0) {
+    } else if (*lock_.readers > 0) {
       lock_.problem = "held for reading; readers are only counted";
     } else {
       lock_.problem = "no holder recorded";

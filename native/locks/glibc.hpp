@@ -48,8 +48,9 @@ struct ReadWriteLock {
 };
 static_assert(sizeof(ReadWriteLock) == 32);
 inline constexpr unsigned rwlock_reader_shift = 3;
-inline constexpr std::uint32_t rwlock_futex_used =
-    2;  // nptl/pthread_rwlock_common.c, PTHREAD_RWLOCK_FUTEX_USED
+// nptl/pthread_rwlock_common.c: PTHREAD_RWLOCK_WRPHASE of `readers`, PTHREAD_RWLOCK_FUTEX_USED of both futexes.
+inline constexpr std::uint32_t rwlock_write_phase = 1;
+inline constexpr std::uint32_t rwlock_futex_used = 2;
 
 // sysdeps/nptl/bits/thread-shared-types.h, struct __pthread_cond_s: where the two words that waiters sleep on
 // lie. Since 2.25 at 40 and 44; since 2.41, which has no __g_refs, at 32 and 36.
