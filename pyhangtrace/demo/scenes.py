@@ -64,17 +64,18 @@ class _Late:
     """What one rank does instead of coming to the collective."""
 
     rank: int
-    work: Callable[[Connection], None]
+    work: Callable[[Connection, str], None]
 
 
 def _rank(rank: int, barrier: Barrier, weights: Weights | None, say: Connection, late: _Late | None) -> None:
     die_with_parent()
     if weights is not None:
         weights.map()
+    role = f"rank{rank}"
     if late is not None:
-        late.work(say)
+        late.work(say, role)
     else:
-        announce(say, f"rank{rank}", blocked=Blocked.LOCK)
+        announce(say, role, blocked=Blocked.LOCK)
     all_reduce(barrier)
 
 
@@ -97,21 +98,21 @@ def _run_ranks(stage: Stage, *, count: int, late: _Late, weights: Weights | None
         process.join()
 
 
-def _wait_for_compile_cache(path: Path, say: Connection) -> None:
+def _wait_for_compile_cache(path: Path, say: Connection, role: str) -> None:
     fd = os.open(path, os.O_RDWR)
-    announce(say, "late", blocked=Blocked.FILE_LOCK)
+    announce(say, role, blocked=Blocked.FILE_LOCK)
     fcntl.flock(fd, fcntl.LOCK_EX)
 
 
-def _stop_self(say: Connection) -> None:
-    announce(say, "late", blocked=Blocked.STOPPED)
+def _stop_self(say: Connection, role: str) -> None:
+    announce(say, role, blocked=Blocked.STOPPED)
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
-def _read_from_nobody(say: Connection) -> None:
+def _read_from_nobody(say: Connection, role: str) -> None:
     # We keep the write end ourselves, so the end of the file never comes either.
     reader, _writer = os.pipe()
-    announce(say, "late", blocked=Blocked.READ)
+    announce(say, role, blocked=Blocked.READ)
     os.read(reader, 1)
 
 
@@ -122,19 +123,19 @@ def _load_sample(results: Connection, say: Connection) -> None:
     results.send_bytes(b"sample")
 
 
-def _wait_for_data_worker(say: Connection) -> None:
+def _wait_for_data_worker(say: Connection, role: str) -> None:
     samples, results = multiprocessing.Pipe(duplex=False)
     worker = multiprocessing.get_context("fork").Process(
         target=_load_sample, args=(results, say), name="loader"
     )
     worker.start()
     results.close()
-    announce(say, "late", blocked=Blocked.READ)
+    announce(say, role, blocked=Blocked.READ)
     samples.recv_bytes()
 
 
-def _compute(say: Connection) -> None:
-    announce(say, "late", blocked=Blocked.RUNNING)
+def _compute(say: Connection, role: str) -> None:
+    announce(say, role, blocked=Blocked.RUNNING)
     state = b""
     while True:
         state = hashlib.sha256(state * 64).digest()

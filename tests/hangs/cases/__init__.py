@@ -1,0 +1,14 @@
+"""All cases, family by family. A kind is named once."""
+
+from tests.hangs.cases import controls, gloo, ipc, locks, multiproc
+from tests.hangs.facts import Case
+
+CASES: tuple[Case, ...] = (*gloo.CASES, *locks.CASES, *ipc.CASES, *multiproc.CASES, *controls.CASES)
+
+
+def find(kind: str) -> Case:
+    """Return the case of that kind. Raises KeyError when there is none."""
+    for case in CASES:
+        if case.kind == kind:
+            return case
+    raise KeyError(kind)

@@ -1,0 +1,90 @@
+"""Programs that are well, and must not be called hung."""
+
+from __future__ import annotations
+
+from tests.hangs.cases.gloo import train
+from tests.hangs.facts import Case, Facts, Program, Waits, healthy
+
+PYTHON, HEALTHY = "{python}", "{programs}/healthy.py"
+
+
+def control(
+    kind: str,
+    summary: str,
+    *programs: Program,
+    attach: tuple[str, ...],
+    facts: Facts,
+    torch: bool = False,
+    slow: bool = False,
+) -> Case:
+    return Case(
+        kind=kind, summary=summary, programs=programs, attach=attach, facts=facts, torch=torch, slow=slow
+    )
+
+
+def program(what: str, members: dict[str, Waits], *, stdin_open: bool = False) -> Program:
+    argv = (PYTHON, HEALTHY, what, "{scratch}/socket")
+    return Program(argv=argv, members=members, stdin_open=stdin_open)
+
+
+CASES = (
+    control(
+        "well-serving",
+        "a server that gets a request every 400 ms",
+        program("serve", {"server": Waits.ANY}),
+        program("client", {"client": Waits.ANY}),
+        attach=("server", "client"),
+        facts=healthy("running", "idle"),
+    ),
+    control(
+        "well-asyncio",
+        "an asyncio server with a thread pool and nothing to do",
+        program("asyncio", {"server": Waits.POLL}),
+        attach=("server",),
+        facts=healthy("idle"),
+    ),
+    control(
+        "well-accept",
+        "a server that waits for a connection",
+        program("accept", {"server": Waits.ACCEPT}),
+        attach=("server",),
+        facts=healthy("idle"),
+    ),
+    control(
+        "well-threads",
+        "a thread pool with nothing to do, commands come from standard input",
+        program("threads", {"main": Waits.READ}, stdin_open=True),
+        attach=("main",),
+        facts=healthy("idle"),
+    ),
+    control(
+        "well-pool",
+        "a multiprocessing pool with nothing to do",
+        program("pool", {"main": Waits.ACCEPT, "worker0": Waits.ANY, "worker1": Waits.ANY}),
+        attach=("main", "worker0"),
+        facts=healthy("idle"),
+    ),
+    control(
+        "well-compute",
+        "a process that computes and for which nobody waits",
+        program("compute", {"main": Waits.RUNNING}),
+        attach=("main",),
+        facts=healthy("running"),
+    ),
+    control(
+        "well-straggler",
+        "a job with a rank that needs two seconds a step",
+        train(ranks=2, op="straggle", rank0=Waits.ANY, rank1=Waits.ANY),
+        attach=("rank0", "rank1"),
+        facts=healthy("slow", "running", may_name=("rank1",)),
+        torch=True,
+    ),
+    control(
+        "well-training",
+        "a job at full speed",
+        train(ranks=2, op="full_speed", launch="siblings", rank0=Waits.ANY, rank1=Waits.ANY),
+        attach=("rank0", "rank1"),
+        facts=healthy("running"),
+        torch=True,
+    ),
+)

@@ -1,0 +1,107 @@
+"""Programs that are well. usage: healthy.py serve|client|asyncio|accept|threads|pool|compute [PATH]"""
+
+import asyncio
+import hashlib
+import multiprocessing
+import os
+import socket
+import socketserver
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import announce
+
+path = sys.argv[2] if len(sys.argv) > 2 else ""
+
+
+class Answer(socketserver.StreamRequestHandler):
+    def handle(self):
+        for line in self.rfile:
+            self.wfile.write(hashlib.sha256(line).hexdigest().encode() + b"\n")
+
+
+def serve():
+    with socketserver.ThreadingUnixStreamServer(path, Answer) as server:
+        announce.member("server")
+        server.serve_forever()
+
+
+def client():
+    """A request every 400 ms: the pause is the load we want to show, not a synchronisation."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(path)
+        answers = connection.makefile("rb")
+        for number in range(10**9):
+            connection.sendall(b"%d\n" % number)
+            answers.readline()
+            if number == 0:
+                announce.member("client")
+            time.sleep(0.4)
+
+
+def asyncio_idle():
+    async def answer(reader, writer):
+        writer.write(await reader.readline())
+        writer.close()
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        pool = ThreadPoolExecutor(4, thread_name_prefix="inference")
+        await asyncio.gather(*(loop.run_in_executor(pool, time.sleep, 0.01) for _ in range(4)))
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        announce.member("server")
+        await server.serve_forever()
+
+    asyncio.run(main())
+
+
+def accept_idle():
+    listener = socket.create_server(("127.0.0.1", 0))
+    announce.member("server")
+    listener.accept()
+
+
+def threads_idle():
+    """A thread pool with nothing to do; the main thread reads commands from standard input."""
+    with ThreadPoolExecutor(4) as pool:
+        meeting = threading.Barrier(4)
+        list(pool.map(lambda _: meeting.wait(), range(4)))
+        announce.member("main")
+        for line in sys.stdin:
+            pool.submit(len, line)
+
+
+def pool_idle():
+    listener = socket.create_server(("127.0.0.1", 0))
+    with multiprocessing.get_context("fork").Pool(2, initializer=announce.die_with_parent) as pool:
+        for number, pid in enumerate(sorted(set(pool.map(_pid, range(20), chunksize=1)))):
+            announce.member(f"worker{number}", pid)
+        announce.member("main")
+        listener.accept()
+
+
+def _pid(_):
+    time.sleep(0.01)  # so that both workers get some
+    return os.getpid()
+
+
+def compute():
+    announce.member("main")
+    digest = b""
+    while True:
+        digest = hashlib.sha256(digest * 64).digest()
+
+
+WHAT = {
+    "serve": serve,
+    "client": client,
+    "asyncio": asyncio_idle,
+    "accept": accept_idle,
+    "threads": threads_idle,
+    "pool": pool_idle,
+    "compute": compute,
+}
+
+WHAT[sys.argv[1]]()

@@ -1,0 +1,270 @@
+"""What one rank does instead of coming to the collective. Each announces the rank, and who else plays a part."""
+
+import ctypes
+import fcntl
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+
+import announce
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def sleep(role, path):
+    announce.member(role)
+    time.sleep(3600)
+
+
+def be_stopped(role, path):
+    announce.member(role)
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+# Locks that another thread of the same process holds. It sits in a read that nobody answers.
+
+
+def _start_holder(role, take):
+    """Start a thread that takes a lock and keeps it; returns when it has it."""
+    taken = threading.Event()
+
+    def write_cache():
+        with take():
+            taken.set()
+            reader, _writer = os.pipe()
+            announce.member(role + ".holder")
+            os.read(reader, 1)
+
+    threading.Thread(target=write_cache, name="kv-cache-writer", daemon=True).start()
+    taken.wait()
+
+
+def lock_with(role, path):
+    lock = threading.Lock()
+    _start_holder(role, lambda: lock)
+    announce.member(role)
+    with lock:
+        pass
+
+
+def lock_acquire(role, path):
+    lock = threading.Lock()
+    _start_holder(role, lambda: lock)
+    announce.member(role)
+    lock.acquire()
+
+
+def rlock(role, path):
+    lock = threading.RLock()
+    _start_holder(role, lambda: lock)
+    announce.member(role)
+    with lock:
+        pass
+
+
+class _Mutex:
+    """A pthread mutex as a context manager; the calls let go of the GIL."""
+
+    def __init__(self):
+        self._storage = ctypes.create_string_buffer(64)
+
+    def __enter__(self):
+        libc.pthread_mutex_lock(self._storage)
+
+    def __exit__(self, *_):
+        libc.pthread_mutex_unlock(self._storage)
+
+
+def c_mutex(role, path):
+    mutex = _Mutex()
+    _start_holder(role, lambda: mutex)
+    announce.member(role)
+    with mutex:
+        pass
+
+
+# Files, pipes and sockets
+
+
+def flock(role, path):
+    fd = os.open(path, os.O_RDWR | os.O_CREAT)
+    announce.member(role)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+
+
+def fcntl_lock(role, path):
+    fd = os.open(path, os.O_RDWR | os.O_CREAT)
+    announce.member(role)
+    fcntl.lockf(fd, fcntl.LOCK_EX)
+
+
+def read_pipe(role, path):
+    """The write end is with a child that does nothing."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        announce.die_with_parent()
+        os.close(reader)
+        announce.member(role + ".child")
+        signal.pause()
+    os.close(writer)
+    announce.member(role)
+    os.read(reader, 1)
+
+
+def read_own_pipe(role, path):
+    """We hold the only write end ourselves: neither data nor the end of the file can come."""
+    reader, _writer = os.pipe()
+    announce.member(role)
+    os.read(reader, 1)
+
+
+def read_socket(role, path):
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(path)
+        connection.sendall(b"GET weights\n")
+        announce.member(role)
+        connection.recv(1)
+
+
+def read_tcp(role, path):
+    with open(path) as port, socket.create_connection(("127.0.0.1", int(port.read()))) as connection:
+        connection.sendall(b"GET weights\n")
+        announce.member(role)
+        connection.recv(1)
+
+
+def write_full_pipe(role, path):
+    """A child has the read end and does not read."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        announce.die_with_parent()
+        os.close(writer)
+        announce.member(role + ".child")
+        signal.pause()
+    os.close(reader)
+    announce.member(role)
+    os.write(writer, b"x" * (1 << 20))
+
+
+# Children
+
+
+def data_loader(role, path):
+    import torch.utils.data
+
+    class Samples(torch.utils.data.Dataset):
+        def __len__(self):
+            return 8
+
+        def __getitem__(self, index):
+            if index == 1:
+                announce.member(role + ".worker")
+                time.sleep(3600)
+            return index
+
+    loader = torch.utils.data.DataLoader(Samples(), batch_size=1, num_workers=2)
+    announce.member(role)
+    for _ in loader:
+        pass
+
+
+def child(role, path):
+    process = subprocess.Popen(["sleep", "3600"])
+    announce.member(role)
+    process.wait()
+
+
+HEAVY = """
+constexpr unsigned collatz(unsigned long long n) {
+    unsigned steps = 0;
+    while (n != 1) { n = n % 2 ? 3 * n + 1 : n / 2; ++steps; }
+    return steps;
+}
+constexpr unsigned sum(unsigned from, unsigned to) {
+    unsigned all = 0;
+    for (unsigned n = from; n < to; ++n) all += collatz(n);
+    return all;
+}
+template <unsigned From> struct Block { static constexpr unsigned value = sum(From, From + 1000); };
+"""
+
+
+def compile_kernel(role, path):
+    """A just-in-time compile that takes long: the compiler evaluates a lot of constants."""
+    source = os.path.join(path, "kernel.cpp")
+    with open(source, "w") as file:
+        file.write(HEAVY)
+        for block in range(1, 4000):
+            file.write(f"unsigned kernel_{block} = Block<{block * 1000}u>::value;\n")
+    announce.member(role)
+    command = ["g++", "-std=c++17", "-fconstexpr-ops-limit=2147483647", "-c", "-o", "/dev/null", source]
+    while subprocess.run(command, check=False).returncode == 0:
+        pass
+
+
+# On the CPU
+
+
+def spin(role, path):
+    announce.member(role)
+    while True:
+        pass
+
+
+def compute(role, path):
+    import torch
+
+    left = torch.ones(256, 256)
+    announce.member(role)
+    while True:
+        left = (left @ left).clamp(0, 1)
+
+
+def stale_baton(role, path):
+    from torch.utils.file_baton import FileBaton
+
+    with open(path, "w"):
+        pass  # as a builder that was killed left it
+    baton = FileBaton(path)
+    assert not baton.try_acquire()
+    announce.member(role)
+    baton.wait()
+
+
+def ddp_then_sleep(role, path):
+    import ops
+
+    _model, _loss = ops.ddp_loss()
+    sleep(role, path)
+
+
+WHAT = {
+    function.__name__: function
+    for function in (
+        sleep,
+        be_stopped,
+        lock_with,
+        lock_acquire,
+        rlock,
+        c_mutex,
+        flock,
+        fcntl_lock,
+        read_pipe,
+        read_own_pipe,
+        read_socket,
+        read_tcp,
+        write_full_pipe,
+        data_loader,
+        child,
+        compile_kernel,
+        spin,
+        compute,
+        stale_baton,
+        ddp_then_sleep,
+    )
+}
