@@ -33,6 +33,7 @@ struct Engine::State {
       slot = std::make_shared<Known>(modules, proc_root, sampled);
     }
     sampled.process.error = slot->refresh();
+    slot->pages().forget();
     return sampled.process.error == Error::none ? slot : nullptr;
   }
 

@@ -36,7 +36,8 @@ Known::Known(elf::ModuleCache& modules, std::string proc_root, const Sampled& sa
       proc_root_(std::move(proc_root)),
       identity_(sampled.identity),
       memory_id_(sampled.memory_id),
-      reader_(make_reader(proc_root_, memory_id_)) {}
+      reader_(make_reader(proc_root_, memory_id_)),
+      pages_(std::make_unique<memory::PageReader>(*reader_)) {}
 
 Error Known::refresh() {
   errno = 0;
@@ -74,7 +75,7 @@ Error Known::refresh() {
 python::PythonProcess* Known::python() {
   if (!python_looked_for_) {
     python_looked_for_ = true;
-    python_ = python::PythonProcess::attach(*reader_, mappings_,
+    python_ = python::PythonProcess::attach(*pages_, mappings_,
                                             [this](const proc::Mapping& mapping, const char* symbol) {
                                               return modules_->find_symbol(mapping, symbol);
                                             });

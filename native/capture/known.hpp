@@ -9,6 +9,7 @@
 #include "capture/sample.hpp"
 #include "elf/module_cache.hpp"
 #include "elf/process_modules.hpp"
+#include "memory/page_reader.hpp"
 #include "memory/reader.hpp"
 #include "proc/maps.hpp"
 #include "python/process.hpp"
@@ -31,6 +32,8 @@ class Known {
   Error refresh();
 
   const memory::Reader& reader() const { return *reader_; }
+  /// What the interpreter is read through; forget it before each look.
+  memory::PageReader& pages() { return *pages_; }
   const std::vector<proc::Mapping>& mappings() const { return mappings_; }
   elf::ProcessModules& modules() { return *modules_; }
   bool glibc() const { return glibc_; }
@@ -44,6 +47,7 @@ class Known {
   Identity identity_;
   int memory_id_;
   std::unique_ptr<memory::Reader> reader_;
+  std::unique_ptr<memory::PageReader> pages_;
   std::string maps_text_;
   std::vector<proc::Mapping> mappings_;
   std::unique_ptr<elf::ProcessModules> modules_;

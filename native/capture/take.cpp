@@ -224,12 +224,14 @@ void take(Look& look, const Options& options, const std::string& proc_root) {
     look.known->python();  // the first time it searches symbols: not within the moment
   }
   sample_activity(sampled);
+  look.known->pages().forget();
   Taker taker(look, options);
   taker.copy_memory();
   if (options.python) {
     taker.read_python();
   }
   mark_moved(sampled);
+  look.known->pages().forget();
   const auto stat = proc::read_process_stat(proc_root, sampled.process.pid);
   if (!stat || identity_of(*stat) != sampled.identity) {
     sampled.process.exec_changed = stat.has_value();

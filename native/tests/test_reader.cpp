@@ -8,6 +8,8 @@
 
 #include "memory/buffer_reader.hpp"
 #include "memory/file_reader.hpp"
+#include "memory/overlay_reader.hpp"
+#include "memory/page_reader.hpp"
 #include "memory/process_reader.hpp"
 
 using namespace hangtrace::memory;
@@ -119,4 +121,63 @@ TEST_CASE("buffer reader: regions that touch are one, later bytes win") {
   CHECK(reader.read_value<std::uint64_t>(0xfff) == std::nullopt);
   reader.add_value<std::uint32_t>(0xffc, 0x44444444);
   CHECK(reader.read_value<std::uint64_t>(0xffc) == 0x3333111144444444u);
+}
+
+namespace {
+
+// Counts what reaches the reader behind.
+class CountingReader final : public Reader {
+ public:
+  explicit CountingReader(const Reader& behind) : behind_(behind) {}
+  std::vector<bool> read_batch(std::span<const Piece> pieces) const override {
+    calls += pieces.size();
+    return behind_.read_batch(pieces);
+  }
+  mutable std::size_t calls = 0;
+
+ private:
+  const Reader& behind_;
+};
+
+}  // namespace
+
+TEST_CASE("page reader: the same bytes, one read a page, until it forgets") {
+  std::vector<std::byte> bytes(3 * page);
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    bytes[i] = static_cast<std::byte>(i * 31 >> 3);
+  }
+  BufferReader memory;
+  memory.add(0x10000, bytes);
+  const CountingReader counting(memory);
+  PageReader pages(counting);
+  for (const std::size_t offset :
+       {std::size_t{0}, std::size_t{1}, page - 4, page, 2 * page - 1, 3 * page - 8}) {
+    CAPTURE(offset);
+    CHECK(pages.read_value<std::uint64_t>(0x10000 + offset) ==
+          memory.read_value<std::uint64_t>(0x10000 + offset));
+  }
+  CHECK(counting.calls == 3);
+  CHECK(pages.read_value<std::uint64_t>(0x10000 + 3 * page - 4) == std::nullopt);
+  CHECK(pages.read_value<std::uint64_t>(0x10000 + 3 * page) == std::nullopt);
+  CHECK(counting.calls == 4);  // that a page is unreadable is remembered too
+  memory.add_value<std::uint64_t>(0x10000, 7);
+  CHECK(pages.read_value<std::uint64_t>(0x10000) != 7u);
+  pages.forget();
+  CHECK(pages.read_value<std::uint64_t>(0x10000) == 7u);
+  std::vector<std::byte> large(bytes.size() - 8);
+  CHECK(pages.read(0x10008, large));
+  CHECK(std::equal(large.begin(), large.end(), bytes.begin() + 8));
+}
+
+TEST_CASE("overlay reader: copies are what was, the rest is what is") {
+  BufferReader memory;
+  memory.add_value<std::uint64_t>(0x1000, 1);
+  memory.add_value<std::uint64_t>(0x1008, 2);
+  OverlayReader overlay(memory);
+  overlay.add(0x1000, std::vector<std::byte>(8, std::byte{9}));
+  CHECK(overlay.read_value<std::uint64_t>(0x1000) == 0x0909090909090909u);
+  CHECK(overlay.read_value<std::uint32_t>(0x1004) == 0x09090909u);
+  CHECK(overlay.read_value<std::uint64_t>(0x1008) == 2u);
+  CHECK(overlay.read_value<std::uint64_t>(0x1004) == 0x0000000200000000u);  // not wholly in the copy
+  CHECK(overlay.read_value<std::uint64_t>(0x100c) == std::nullopt);
 }
