@@ -1,0 +1,55 @@
+"""One thread's wait, as analysis sees it while it is still finding out who could end it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from pyhangtrace.analyze.calls import Call
+from pyhangtrace.analyze.progress import Progress
+from pyhangtrace.analyze.scene import Key
+from pyhangtrace.model.kinds import Confidence, Edge, Kind, WaitKind
+from pyhangtrace.model.report import ReportHolder, WaitObject
+
+
+class Standing(str, Enum):
+    """What a wait amounts to when nobody is known who could end it."""
+
+    FIRM = "firm"  # only another thread's act ends it
+    IDLE = "idle"  # waits for work from outside: healthy for hours
+    OPAQUE = "opaque"  # what it waits for is not known
+    TIMER = "timer"  # ends by the clock
+    RUNNING = "running"
+    STOPPED = "stopped"
+
+
+# Waits of the group for its members: the waiting has not left the group yet.
+GROUP_KINDS = frozenset({WaitKind.COLLECTIVE, WaitKind.P2P, WaitKind.RENDEZVOUS})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blocked:
+    """`targets` are threads whose act would end the wait (all of them, or any one, by `edge`); `holder` is who is
+    recorded, `candidates` who could by role. `basis` says what the wait and its targets are known from: PROVEN
+    from kernel or memory, LIKELY by a rule about frames. `cause` is what to call it where the waiting leaves
+    the group. `peer` is a rank that the program named itself.
+    """
+
+    key: Key
+    kind: WaitKind
+    standing: Standing
+    progress: Progress
+    cause: Kind
+    basis: Confidence = Confidence.PROVEN
+    object: WaitObject = field(default_factory=WaitObject)
+    targets: tuple[Key, ...] = ()
+    holder: ReportHolder | None = None
+    candidates: tuple[Key, ...] = ()
+    edge: Edge = Edge.ALL
+    ends_by_itself: bool = False
+    call: Call | None = None
+    service: str | None = None
+    peer: int | None = None
+    lasts_s: float | None = None  # what is left of a timed wait, or its whole length if that is unknown
+    since_s: float | None = None
+    evidence: tuple[str, ...] = ()

@@ -1,0 +1,345 @@
+"""What a stack waits for, by the names of its frames. The rules are data: one line a place in a library.
+
+Python names are those of CPython 3.8 to 3.14 and PyTorch 2.0 to 2.13, native names those of c10d, gloo and the
+MPI profiling interface. A rule never stands on a user's function name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from pyhangtrace.model.evidence import Frame
+from pyhangtrace.model.kinds import FrameKind
+
+
+class Meaning(Enum):
+    """What a recognised frame is doing."""
+
+    COLLECTIVE = "collective"
+    SEND = "send"
+    RECV = "recv"
+    RENDEZVOUS = "rendezvous"
+    STORE = "store"
+    SHARED_BARRIER = "shared barrier"  # of multiprocessing: over processes
+    BARRIER = "barrier"  # of threading: inside one process
+    CONDITION = "condition"
+    EVENT = "event"
+    SEMAPHORE = "semaphore"
+    QUEUE_GET = "queue get"
+    QUEUE_PUT = "queue put"
+    SHARED_QUEUE_GET = "shared queue get"
+    SHARED_QUEUE_PUT = "shared queue put"
+    JOIN_THREAD = "join thread"
+    JOIN_PROCESS = "join process"
+    FUTURE = "future"
+    POOL_RESULT = "pool result"
+    LOADER = "data loader"
+    CHILD = "child"
+    LOCK_FILE = "lock file"
+    IMPORT_LOCK = "import lock"
+    EVENT_LOOP = "event loop"
+    LAUNCHER = "launcher"
+    WORKER_LOOP = "worker loop"  # a data or pool worker that waits for its next task
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A recognised wait. `op` names a collective as its caller wrote it, `caller` is the first frame that is
+    not part of the library that waits.
+    """
+
+    meaning: Meaning
+    op: str
+    backend: str | None
+    frame: Frame
+    caller: Frame | None
+    spins: bool = False
+
+
+_OPS = (
+    "all_reduce all_reduce_coalesced all_gather all_gather_coalesced all_gather_into_tensor all_gather_single"
+    " _all_gather_base all_gather_object broadcast broadcast_object_list barrier monitored_barrier reduce"
+    " reduce_scatter reduce_scatter_tensor reduce_scatter_single _reduce_scatter_base gather gather_object"
+    " scatter scatter_object_list all_to_all all_to_all_single"
+)
+
+# file (end of its path), functions, meaning. An empty list of functions: any function of that file is part of
+# the library and is walked through.
+_PYTHON: tuple[tuple[str, str, Meaning | None], ...] = (
+    ("torch/distributed/distributed_c10d.py", _OPS, Meaning.COLLECTIVE),
+    ("torch/distributed/distributed_c10d.py", "send isend send_object_list", Meaning.SEND),
+    ("torch/distributed/distributed_c10d.py", "recv irecv recv_object_list", Meaning.RECV),
+    (
+        "torch/distributed/distributed_c10d.py",
+        "init_process_group new_group new_subgroups new_subgroups_by_enumeration split_group"
+        " _new_group_with_tag _new_process_group_helper _store_based_barrier",
+        Meaning.RENDEZVOUS,
+    ),
+    ("torch/distributed/rendezvous.py", "", Meaning.RENDEZVOUS),
+    ("torch/distributed/_functional_collectives.py", "wait_tensor _wait_tensor", Meaning.COLLECTIVE),
+    ("torch/distributed/utils.py", "_verify_param_shape_across_processes", Meaning.COLLECTIVE),
+    ("torch/distributed/utils.py", "_sync_module_states _sync_params_and_buffers", Meaning.COLLECTIVE),
+    ("torch/distributed/elastic/", "", Meaning.LAUNCHER),
+    ("torch/distributed/launcher/", "", Meaning.LAUNCHER),
+    ("torch/distributed/run.py", "", Meaning.LAUNCHER),
+    ("torch/multiprocessing/spawn.py", "join spawn start_processes", Meaning.LAUNCHER),
+    ("torch/utils/file_baton.py", "wait try_acquire", Meaning.LOCK_FILE),
+    ("filelock/_api.py", "acquire", Meaning.LOCK_FILE),
+    ("filelock/_soft.py", "_acquire", Meaning.LOCK_FILE),
+    (
+        "torch/utils/data/dataloader.py",
+        "_try_get_data _get_data _next_data __next__",
+        Meaning.LOADER,
+    ),
+    ("torch/utils/data/_utils/worker.py", "_worker_loop", Meaning.WORKER_LOOP),
+    ("multiprocessing/pool.py", "worker", Meaning.WORKER_LOOP),
+    ("concurrent/futures/process.py", "_process_worker", Meaning.WORKER_LOOP),
+    ("multiprocessing/pool.py", "get wait next map", Meaning.POOL_RESULT),
+    ("multiprocessing/pool.py", "join", Meaning.JOIN_PROCESS),
+    ("concurrent/futures/_base.py", "result exception wait", Meaning.FUTURE),
+    ("concurrent/futures/thread.py", "shutdown", Meaning.JOIN_THREAD),
+    ("threading.py", "join _shutdown _wait_for_tstate_lock", Meaning.JOIN_THREAD),
+    ("multiprocessing/process.py", "join", Meaning.JOIN_PROCESS),
+    ("multiprocessing/popen_fork.py", "poll wait", Meaning.JOIN_PROCESS),
+    ("multiprocessing/popen_spawn_posix.py", "poll wait", Meaning.JOIN_PROCESS),
+    ("multiprocessing/queues.py", "get", Meaning.SHARED_QUEUE_GET),
+    ("multiprocessing/queues.py", "put", Meaning.SHARED_QUEUE_PUT),
+    ("queue.py", "get join", Meaning.QUEUE_GET),
+    ("queue.py", "put", Meaning.QUEUE_PUT),
+    ("multiprocessing/synchronize.py", "wait wait_for", Meaning.CONDITION),
+    ("threading.py", "_wait _enter", None),  # of Barrier: `wait` around it says so
+    ("threading.py", "wait wait_for", Meaning.CONDITION),
+    (
+        "subprocess.py",
+        "wait _wait _try_wait communicate _communicate run call check_call check_output",
+        Meaning.CHILD,
+    ),
+    (
+        "<frozen importlib._bootstrap>",
+        "acquire __enter__ _get_module_lock _lock_unlock_module",
+        Meaning.IMPORT_LOCK,
+    ),
+    ("asyncio/base_events.py", "_run_once run_forever run_until_complete", Meaning.EVENT_LOOP),
+    ("socketserver.py", "serve_forever", Meaning.EVENT_LOOP),
+)
+
+# Frames of these files belong to the wait of the frame inside them and say nothing themselves.
+_TRANSPARENT = (
+    "threading.py",
+    "queue.py",
+    "selectors.py",
+    "subprocess.py",
+    "contextlib.py",
+    "functools.py",
+    "typing_extensions.py",
+    "<frozen importlib._bootstrap>",
+    "<frozen importlib._bootstrap_external>",
+    "multiprocessing/",
+    "concurrent/futures/",
+    "asyncio/",
+    "filelock/",
+    "torch/distributed/",
+    "torch/multiprocessing/",
+    "torch/nn/parallel/distributed.py",
+    "torch/utils/data/dataloader.py",
+    "torch/utils/data/_utils/",
+    "torch/utils/file_baton.py",
+    "torch/_tensor.py",
+    "torch/autograd/",
+)
+
+_NATIVE: tuple[tuple[re.Pattern[str], Meaning, str, str], ...] = tuple(
+    (re.compile(pattern), meaning, op, backend)
+    for pattern, meaning, op, backend in (
+        (r"\b_queue_SimpleQueue_get", Meaning.QUEUE_GET, "get", ""),
+        (r"\bTCPStore::waitForWorkers\b", Meaning.RENDEZVOUS, "store", "gloo"),
+        (r"\bconnectFullMesh\b|\bcreateAndConnectAllPairs\b", Meaning.RENDEZVOUS, "connect", "gloo"),
+        (r"\bSocketConnectOp::tryConnect\b|\bTCPClient::connect\b", Meaning.RENDEZVOUS, "connect", "gloo"),
+        (r"\bTCPStore::do(Wait|Get)\b", Meaning.STORE, "store", "gloo"),
+        (r"\bmonitoredBarrier\b", Meaning.COLLECTIVE, "monitored_barrier", "gloo"),
+        (r"\bRecvWork::wait\b", Meaning.RECV, "recv", "gloo"),
+        (r"\bSendWork::wait\b", Meaning.SEND, "send", "gloo"),
+        (r"\bReducer::finalize_backward\b", Meaning.COLLECTIVE, "all_reduce", "gloo"),
+        (r"\bverify_params_across_processes\b", Meaning.COLLECTIVE, "all_gather", "gloo"),
+        (r"\bc10d::(Lambda)?Work::wait\b|\bc10d::.*Work::wait\b", Meaning.COLLECTIVE, "unknown", "gloo"),
+        (r"\bxla::cpu::GlooCommunicator::AllReduce\b", Meaning.COLLECTIVE, "all_reduce", "gloo"),
+        (r"\bxla::cpu::GlooCommunicator::AllGather\b", Meaning.COLLECTIVE, "all_gather", "gloo"),
+        (r"^P?MPI_Allreduce\b", Meaning.COLLECTIVE, "all_reduce", "mpi"),
+        (r"^P?MPI_Allgatherv?\b", Meaning.COLLECTIVE, "all_gather", "mpi"),
+        (r"^P?MPI_Alltoall[vw]?\b", Meaning.COLLECTIVE, "all_to_all", "mpi"),
+        (r"^P?MPI_Barrier\b", Meaning.COLLECTIVE, "barrier", "mpi"),
+        (r"^P?MPI_Bcast\b", Meaning.COLLECTIVE, "broadcast", "mpi"),
+        (r"^P?MPI_Gatherv?\b", Meaning.COLLECTIVE, "gather", "mpi"),
+        (r"^P?MPI_Scatterv?\b", Meaning.COLLECTIVE, "scatter", "mpi"),
+        (r"^P?MPI_Reduce\b", Meaning.COLLECTIVE, "reduce", "mpi"),
+        (r"^P?MPI_Reduce_scatter(_block)?\b", Meaning.COLLECTIVE, "reduce_scatter", "mpi"),
+        (r"^P?MPI_Recv\b", Meaning.RECV, "recv", "mpi"),
+        (r"^P?MPI_Ssend\b|^P?MPI_Send\b", Meaning.SEND, "send", "mpi"),
+        (r"^P?MPI_Init(_thread)?\b", Meaning.RENDEZVOUS, "init", "mpi"),
+    )
+)
+
+# The run loop of gloo works on one operation at a time; its frames name it when Python's do not.
+_GLOO_WORK = re.compile(
+    r"\bAsync(Allreduce|Broadcast|Allgather|Reduce|ReduceScatter|Gather|Scatter|Alltoall|Barrier)"
+)
+_GLOO_OPS = {
+    "Allreduce": "all_reduce",
+    "Broadcast": "broadcast",
+    "Allgather": "all_gather",
+    "Reduce": "reduce",
+    "ReduceScatter": "reduce_scatter",
+    "Gather": "gather",
+    "Scatter": "scatter",
+    "Alltoall": "all_to_all",
+    "Barrier": "barrier",
+}
+
+# Operations that one rank begins: the others may wait for its next request for hours.
+FROM_ONE_ROOT = frozenset({"broadcast", "broadcast_object_list", "scatter", "scatter_object_list"})
+
+
+def short(function: str) -> str:
+    """The last part of a qualified Python name: `Condition.wait` and `wait` (before 3.11) are one."""
+    return function.rpartition(".")[2]
+
+
+def path_has(path: str | None, tail: str) -> bool:
+    """Whether a file belongs to a library place: a folder (ends with /) or the end of a path."""
+    if path is None:
+        return False
+    path = path.replace("\\", "/")
+    if tail.endswith("/"):
+        return f"/{tail}" in path or path.startswith(tail)
+    return path == tail or path.endswith(f"/{tail}")
+
+
+def python_frames(frames: Sequence[Frame]) -> Iterator[Frame]:
+    """Only the Python ones, innermost first."""
+    return (frame for frame in frames if frame.kind is FrameKind.PYTHON)
+
+
+def recognise(frames: Sequence[Frame]) -> Call | None:
+    """What the innermost frames wait for, None if no rule knows them.
+
+    The walk goes outward as long as frames belong to the libraries that wait; the outermost rule among them
+    wins, since it is what the program called (`all_gather_object`, not the `all_gather` inside).
+    """
+    native = _recognise_native(frames)
+    best: Call | None = None
+    caller: Frame | None = None
+    for frame in python_frames(frames):
+        if not any(path_has(frame.file, tail) for tail in _TRANSPARENT):
+            caller = frame
+            break
+        meaning = _python_meaning(frame)
+        if meaning is not None and _replaces(best, meaning):
+            best = Call(meaning, short(frame.function), None, frame, None)
+    if best is not None:
+        best = _refine(best, frames)
+    if best is None:
+        found = native
+    elif native is None:
+        found = best
+    elif best.meaning in (Meaning.COLLECTIVE, Meaning.SEND, Meaning.RECV, Meaning.RENDEZVOUS):
+        found = _merge(best, native)
+    else:
+        found = best if best.meaning is not Meaning.EVENT_LOOP else native
+    if found is None:
+        return None
+    return Call(found.meaning, found.op, found.backend, found.frame, caller, found.spins)
+
+
+def _merge(python: Call, native: Call) -> Call:
+    # The wrapper that Python shows knows the name, the native frame whether it is a wait of a peer at all.
+    op = python.op
+    if op in ("wait_tensor", "_wait_tensor", "_verify_param_shape_across_processes"):
+        op = "all_gather" if op.startswith("_verify") else native.op
+    if op in ("_sync_module_states", "_sync_params_and_buffers"):
+        op = "broadcast"
+    return Call(python.meaning, op, native.backend, python.frame, None, native.spins)
+
+
+def _python_meaning(frame: Frame) -> Meaning | None:
+    name = short(frame.function)
+    for tail, functions, meaning in _PYTHON:
+        if path_has(frame.file, tail) and (not functions or name in functions.split()):
+            if meaning is Meaning.CONDITION:
+                return _condition(frame)
+            return meaning
+    return None
+
+
+def _condition(frame: Frame) -> Meaning:
+    owner = frame.function.rpartition(".")[0].rpartition(".")[2]
+    shared = path_has(frame.file, "multiprocessing/synchronize.py")
+    if owner == "Barrier":
+        return Meaning.SHARED_BARRIER if shared else Meaning.BARRIER
+    return {"Event": Meaning.EVENT, "Semaphore": Meaning.SEMAPHORE}.get(owner, Meaning.CONDITION)
+
+
+def _replaces(old: Call | None, new: Meaning) -> bool:
+    if old is None:
+        return True
+    # The worker loop, the loop of events and the launcher are where a stack begins, not what it waits for.
+    return new not in (Meaning.WORKER_LOOP, Meaning.EVENT_LOOP) or old.meaning in (
+        Meaning.SHARED_QUEUE_GET,
+        Meaning.CONDITION,
+    )
+
+
+def _refine(call: Call, frames: Sequence[Frame]) -> Call:
+    # Before Python 3.11 both are just `wait`; a barrier shows `_wait` or `_enter` inside it. A barrier of
+    # multiprocessing is threading's class around a condition of its own.
+    if call.meaning not in (Meaning.CONDITION, Meaning.EVENT, Meaning.BARRIER):
+        return call
+    shared = False
+    for frame in python_frames(frames):
+        if path_has(frame.file, "multiprocessing/synchronize.py"):
+            shared = True
+        elif not path_has(frame.file, "threading.py"):
+            break
+        elif short(frame.function) in ("_wait", "_enter"):
+            meaning = Meaning.SHARED_BARRIER if shared else Meaning.BARRIER
+            return Call(meaning, "barrier", None, call.frame, None)
+    return call
+
+
+def _recognise_native(frames: Sequence[Frame]) -> Call | None:
+    best: Call | None = None
+    for frame in frames:
+        if frame.kind is FrameKind.PYTHON:
+            break
+        for pattern, meaning, op, backend in _NATIVE:
+            if pattern.search(frame.function):
+                if best is None or best.op == "unknown" or meaning is Meaning.RENDEZVOUS:
+                    best = Call(meaning, op, backend, frame, None, spins=backend == "mpi")
+                break
+    return best
+
+
+def gloo_work(frames: Sequence[Frame]) -> str | None:
+    """The operation that a run loop thread of gloo is in."""
+    for frame in frames:
+        match = _GLOO_WORK.search(frame.function)
+        if match:
+            return _GLOO_OPS[match.group(1)]
+    return None
+
+
+def has_function(frames: Sequence[Frame], *names: str) -> bool:
+    """Whether one of the frames is one of these functions (native names without arguments)."""
+    return any(short(frame.function.split("(")[0].split("@")[0]).lstrip("~") in names for frame in frames)
+
+
+def first_own_frame(frames: Sequence[Frame]) -> Frame | None:
+    """The innermost Python frame that is not of a library that only waits: what the program was doing."""
+    last = None
+    for frame in python_frames(frames):
+        last = frame
+        if not any(path_has(frame.file, tail) for tail in _TRANSPARENT):
+            return frame
+    return last

@@ -1,0 +1,151 @@
+"""From a chain of waits to a name for it: symptom, cause and how sure that is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pyhangtrace.analyze.blocked import GROUP_KINDS, Blocked, Standing
+from pyhangtrace.analyze.graph import Fate
+from pyhangtrace.analyze.progress import Progress
+from pyhangtrace.analyze.scene import Key, Scene
+from pyhangtrace.model.kinds import Confidence, Kind, WaitKind
+
+_SURENESS = (Confidence.PROVEN, Confidence.LIKELY, Confidence.POSSIBLE)
+
+# Waits that only pass on what another thread of the process is in.
+_PASSES_ON = frozenset(
+    {WaitKind.JOIN, WaitKind.QUEUE, WaitKind.CONDITION, WaitKind.SEMAPHORE, WaitKind.BARRIER}
+)
+
+_IPC = frozenset({WaitKind.PIPE, WaitKind.SOCKET, WaitKind.POLL})
+
+_SIGKILL = 9
+
+
+def lead_of(waits: Mapping[Key, Blocked], chain: Sequence[Key]) -> int | None:
+    """Where the waiting leaves the group: the index after the last wait for members; None if it never does."""
+    last = -1
+    for index, key in enumerate(chain):
+        wait = waits.get(key)
+        if wait is not None and wait.kind in GROUP_KINDS:
+            last = index
+    return last + 1 if last + 1 < len(chain) else None
+
+
+def symptom_of(wait: Blocked, *, parted: Kind | None, cycle: bool) -> Kind:
+    """What a victim shows."""
+    if wait.kind is WaitKind.COLLECTIVE:
+        return parted or Kind.COLLECTIVE_MISSING_RANK
+    if wait.kind is WaitKind.P2P:
+        return Kind.P2P_CYCLE if cycle else Kind.P2P_UNMATCHED
+    if wait.kind is WaitKind.RENDEZVOUS:
+        return wait.cause
+    return wait.cause
+
+
+def cause_of_cycle(members: Sequence[Blocked]) -> Kind:
+    """A name for a cycle, by what its members wait for."""
+    kinds = {wait.kind for wait in members}
+    if kinds == {WaitKind.P2P}:
+        return Kind.P2P_CYCLE
+    if kinds <= GROUP_KINDS:
+        return Kind.COLLECTIVE_GROUP_CYCLE
+    if any(wait.cause is Kind.IPC_PIPE_FULL for wait in members):
+        return Kind.IPC_PIPE_FULL
+    if kinds & {WaitKind.PIPE, WaitKind.SOCKET}:
+        return Kind.IPC_CYCLE
+    if kinds <= {WaitKind.IMPORT_LOCK}:
+        return Kind.LOCK_IMPORT
+    return Kind.LOCK_CYCLE
+
+
+def cause_of(scene: Scene, waits: Mapping[Key, Blocked], chain: Sequence[Key], lead: int, end: Fate) -> Kind:
+    """What the culprit is in: the first wait after the waiting left the group, not the last sleep behind it.
+
+    Where it is known that the end works, the work is what matters; where it is gone, that.
+    """
+    last = waits.get(chain[-1])
+    if end is Fate.BUSY and last is not None:
+        return last.cause
+    if end is Fate.MOVING:
+        return moving_cause(scene, chain[-1])
+    for key in chain[lead:]:
+        wait = waits.get(key)
+        if wait is None:
+            return exit_cause(scene, key[0])
+        if wait.cause is Kind.WORKER_STUCK and scene.exited(chain[-1][0]):
+            return Kind.WORKER_DEAD
+        if not _passes_on(scene, wait) or key == chain[-1]:
+            return wait.cause
+    return Kind.UNKNOWN
+
+
+def _passes_on(scene: Scene, wait: Blocked) -> bool:
+    if wait.kind is WaitKind.CHILD:
+        # A program without ranks is a group of its own: what the child is in explains more.
+        return scene.who.rank(wait.key[0]) is None and not scene.who.pid_of_rank
+    return wait.kind in _PASSES_ON and wait.cause in (Kind.UNKNOWN, Kind.LOCK_HELD)
+
+
+def exit_cause(scene: Scene, pid: int) -> Kind:
+    """Why a process is not there."""
+    return Kind.PEER_OOM_KILLED if died_of_oom(scene, pid) else Kind.PEER_EXITED
+
+
+def died_of_oom(scene: Scene, pid: int) -> bool:
+    """The kernel's log names it, or it was killed and its own group counts such a kill."""
+    if any(kill.pid == pid for kill in scene.evidence.host.oom_log):
+        return True
+    process = scene.processes.get(pid)
+    if process is None or process.exit_code is None or process.exit_code & 0x7F != _SIGKILL:
+        return False
+    cgroup = scene.evidence.cgroup
+    return cgroup is not None and bool(cgroup.oom_kills)
+
+
+def moving_cause(scene: Scene, key: Key) -> Kind:
+    """What keeps somebody who moves."""
+    pid = key[0]
+    if busy_compiler(scene, pid) is not None:
+        return Kind.COMPILE_RUNNING
+    if scene.cpu_share(pid) >= 0.5:
+        return Kind.CPU_BUSY
+    cgroup = scene.evidence.cgroup
+    if (
+        cgroup is not None
+        and cgroup.throttled_s is not None
+        and cgroup.throttled_s > 0.3 * scene.evidence.window_s > 0
+    ):
+        return Kind.CPU_THROTTLED
+    return Kind.UNKNOWN
+
+
+def busy_compiler(scene: Scene, pid: int) -> int | None:
+    """The busiest compiler at or below a process, None if none is on the CPU."""
+    busy = [
+        (scene.cpu_share(other), -other)
+        for other in (pid, *scene.descendants(pid))
+        if scene.is_compiler(other) and scene.cpu_share(other) > 0.05
+    ]
+    return -max(busy)[1] if busy else None
+
+
+def confidence_of(
+    waits: Mapping[Key, Blocked], chain: Sequence[Key], cycle: Sequence[Key], end: Fate
+) -> Confidence:
+    """As weak as the weakest wait on the way.
+
+    A stopped or exited member is the kernel's own word: that others wait in a call of the group needs no
+    further rule, so the chain to it counts as proven.
+    """
+    on_way = [waits[key] for key in (cycle or chain) if key in waits]
+    group = [wait for wait in on_way if wait.kind in GROUP_KINDS]
+    own = [wait for wait in on_way if wait.kind not in GROUP_KINDS]
+    direct = end in (Fate.STOPPED, Fate.GONE) and all(wait.standing is Standing.STOPPED for wait in own)
+    counted = own if direct else [*group, *own]
+    weakest = max((_SURENESS.index(wait.basis) for wait in counted), default=0)
+    if any(wait.progress is Progress.UNSEEN for wait in on_way if wait.standing is not Standing.STOPPED):
+        weakest = max(weakest, 0 if cycle else 1)
+    if any(wait.ends_by_itself and wait.kind is not WaitKind.TIMER for wait in own):
+        weakest = max(weakest, 1)
+    return _SURENESS[weakest]

@@ -1,0 +1,297 @@
+"""Operations of the group, matched over the ranks: who is in, who is missing, who is in another one.
+
+Frames name an operation but not its group. So: while some rank is in no operation at all, that rank is what
+the others lack (every waiting operation lacks somebody, and only those outside can be the first of the chain).
+When all are inside and the operations differ, they parted ways. When all are inside the same operation and
+called it from different places, they are in different groups, since one group would have completed; from the
+same place, nobody can be named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pyhangtrace.analyze.blocked import Blocked, Standing
+from pyhangtrace.analyze.calls import Meaning, gloo_work, recognise
+from pyhangtrace.analyze.fronts import front
+from pyhangtrace.analyze.holders import named
+from pyhangtrace.analyze.scene import Key, Scene
+from pyhangtrace.model.evidence import Frame
+from pyhangtrace.model.kinds import Confidence, Edge, Kind, Role, WaitKind
+from pyhangtrace.model.report import Collective, Mismatched, ReportFrame
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matched:
+    """Waits with their targets filled in, the operations, and how the group parted ways, if it did."""
+
+    waits: dict[Key, Blocked]
+    collectives: tuple[Collective, ...]
+    parted: Kind | None = None
+
+
+def match(scene: Scene, waits: Mapping[Key, Blocked]) -> Matched:
+    """Matches collectives, point-to-point calls and rendezvous over all ranks."""
+    done = dict(waits)
+    _name_by_run_loop(scene, done)
+    parted = None
+    found: list[Collective] = []
+    by_object: dict[tuple[str, object], list[Key]] = {}
+    for key in sorted(done):
+        wait = done[key]
+        if wait.kind is WaitKind.COLLECTIVE and wait.call is not None:
+            shared = wait.call.meaning is Meaning.SHARED_BARRIER
+            backend = "multiprocessing" if shared else wait.call.backend or "unknown"
+            sample = scene.thread(key)
+            thing = sample.lock.shared_key if shared and sample and sample.lock else None
+            by_object.setdefault((backend, thing), []).append(key)
+    for (backend, _thing), keys in sorted(by_object.items(), key=lambda item: (item[0][0], item[1])):
+        if any(scene.who.rank(key[0]) is not None for key in keys):
+            parted = _match_ranks(scene, done, backend, keys, found) or parted
+        else:
+            _match_processes(scene, done, backend, keys, found)
+    _match_p2p(scene, done)
+    _match_rendezvous(scene, done)
+    return Matched(waits=done, collectives=tuple(found), parted=parted)
+
+
+def absent_key(scene: Scene, rank: int) -> Key:
+    """Stands for a rank without a process: its zombie if there is exactly one it can be, else the rank itself."""
+    if len(scene.who.ranks_missing) == 1:
+        parents = {
+            scene.processes[pid].ppid for pid in scene.who.pid_of_rank.values() if pid in scene.processes
+        }
+        dead = [
+            pid
+            for pid, process in sorted(scene.processes.items())
+            if scene.exited(pid)
+            and process.ppid in parents
+            and process.role in (Role.RANK, Role.OTHER)
+            and scene.who.rank(pid) is None
+        ]
+        if len(dead) == 1:
+            return (dead[0], 0)
+    return (-1 - rank, 0)
+
+
+def _name_by_run_loop(scene: Scene, waits: dict[Key, Blocked]) -> None:
+    # `work.wait()` of an asynchronous operation has no frame that names it; gloo's own thread is in it.
+    for key, wait in waits.items():
+        if (
+            wait.kind is WaitKind.COLLECTIVE
+            and wait.call is not None
+            and wait.call.op in ("unknown", "wait_tensor")
+        ):
+            ops = {
+                op
+                for other in scene.threads_of(key[0])
+                if (sample := scene.thread(other)) is not None
+                and (op := gloo_work(sample.frames)) is not None
+            }
+            if len(ops) == 1:
+                op = ops.pop()
+                call = replace(wait.call, op=op)
+                waits[key] = replace(wait, call=call, object=replace(wait.object, name=op))
+
+
+def _front_of_rank(scene: Scene, waits: Mapping[Key, Blocked], rank: int) -> Key:
+    pid = scene.who.pid_of_rank.get(rank)
+    return absent_key(scene, rank) if pid is None else front(scene, waits, pid)
+
+
+def _world(scene: Scene) -> tuple[int, ...]:
+    return tuple(sorted({*scene.who.ranks_seen, *scene.who.ranks_missing}))
+
+
+def _match_ranks(
+    scene: Scene, waits: dict[Key, Blocked], backend: str, keys: Sequence[Key], found: list[Collective]
+) -> Kind | None:
+    by_op: dict[str, list[Key]] = {}
+    for key in keys:
+        call = waits[key].call
+        by_op.setdefault(call.op if call is not None else "unknown", []).append(key)
+    ranks = {key: scene.who.rank(key[0]) for key in keys}
+    inside = {rank for rank in ranks.values() if rank is not None}
+    world = _world(scene)
+    outside = tuple(rank for rank in world if rank not in inside)
+    stopped_inside = _stopped_inside(scene, waits)
+    parted: Kind | None = None
+    sites: dict[str, list[Key]] = {}
+    if not outside and len(by_op) == 1:
+        for key in keys:
+            sites.setdefault(_site(waits[key]), []).append(key)
+    for op, members in sorted(by_op.items()):
+        entered = tuple(sorted({rank for key in members if (rank := ranks[key]) is not None}))
+        others = tuple(sorted(inside - set(entered)))
+        name = f"c{len(found)}"
+        mismatched: tuple[Mismatched, ...] = ()
+        targets: dict[Key, tuple[Key, ...]] = {}
+        if outside:
+            missing = outside
+            goal = tuple(_front_of_rank(scene, waits, rank) for rank in outside)
+            targets = dict.fromkeys(members, goal)
+        elif others:
+            parted = Kind.COLLECTIVE_OP_MISMATCH
+            missing = others
+            apart = [key for key in keys if key not in members]
+            targets = dict.fromkeys(members, tuple(apart))
+            mismatched = tuple(
+                Mismatched(rank=rank, op=call.op, frame=report_frame(call.caller))
+                for key in apart
+                if (rank := ranks[key]) is not None and (call := waits[key].call) is not None
+            )
+        elif len(sites) > 1:
+            parted = Kind.COLLECTIVE_GROUP_CYCLE
+            missing = ()
+            for same in sites.values():
+                targets.update(dict.fromkeys(same, tuple(key for key in keys if key not in same)))
+        else:
+            missing = ()
+        roots = {root for key in members if (root := waits[key].peer) is not None}
+        found.append(
+            Collective(
+                id=name,
+                group="default_pg" if backend != "multiprocessing" else "barrier",
+                backend=backend,
+                op=op,
+                root=roots.pop() if len(roots) == 1 else None,
+                expected=world,
+                entered=tuple(sorted({*entered, *(rank for rank in stopped_inside if rank in missing)})),
+                missing=missing,
+                mismatched=mismatched,
+                sources=("stack",),
+            )
+        )
+        for key in members:
+            wait = waits[key]
+            waits[key] = replace(
+                wait,
+                object=replace(wait.object, collective=name, name=op),
+                targets=targets.get(key, ()),
+                candidates=targets.get(key, ()),
+                standing=Standing.FIRM if len(world) > 1 else Standing.OPAQUE,
+            )
+    return parted
+
+
+def _site(wait: Blocked) -> str:
+    caller = wait.call.caller if wait.call is not None else None
+    return f"{caller.file}:{caller.line}" if caller is not None else ""
+
+
+def _stopped_inside(scene: Scene, waits: Mapping[Key, Blocked]) -> tuple[int, ...]:
+    found = set()
+    for key, wait in waits.items():
+        sample = scene.thread(key)
+        rank = scene.who.rank(key[0])
+        if wait.standing is Standing.STOPPED and sample is not None and rank is not None:
+            call = recognise(sample.frames)
+            if call is not None and call.meaning is Meaning.COLLECTIVE:
+                found.add(rank)
+    return tuple(sorted(found))
+
+
+def _match_processes(
+    scene: Scene, waits: dict[Key, Blocked], backend: str, keys: Sequence[Key], found: list[Collective]
+) -> None:
+    # Without ranks the members of a barrier are brothers: children of one parent, one of which is elsewhere.
+    inside = {key[0] for key in keys}
+    parents = {scene.processes[pid].ppid for pid in inside if pid in scene.processes}
+    parties = {
+        value
+        for key in keys
+        if (sample := scene.thread(key)) is not None
+        and isinstance(value := named(sample, ("_parties",)), int)
+    }
+    brothers = sorted(
+        pid
+        for parent in parents
+        for pid in scene.children.get(parent, ())
+        if pid not in inside
+        and scene.processes[pid].role not in (Role.LAUNCHER, Role.COMPILER, Role.OUTSIDER)
+        and "resource_tracker" not in scene.processes[pid].title
+    )
+    counted = len(parties) == 1 and parties == {len(inside) + len(brothers)}
+    goal = tuple(front(scene, waits, pid) for pid in brothers)
+    name = f"c{len(found)}"
+    call = waits[keys[0]].call
+    found.append(
+        Collective(
+            id=name,
+            group="barrier",
+            backend=backend,
+            op=call.op if call is not None else "unknown",
+            sources=("stack",),
+        )
+    )
+    for key in keys:
+        wait = waits[key]
+        waits[key] = replace(
+            wait,
+            object=replace(wait.object, collective=name),
+            targets=goal,
+            candidates=goal,
+            basis=Confidence.LIKELY if counted else Confidence.POSSIBLE,
+            standing=Standing.FIRM if goal else Standing.OPAQUE,
+            edge=Edge.ALL if counted or len(goal) == 1 else Edge.ANY,
+        )
+
+
+def _match_p2p(scene: Scene, waits: dict[Key, Blocked]) -> None:
+    world = _world(scene)
+    for key in sorted(waits):
+        wait = waits[key]
+        own = scene.who.rank(key[0])
+        if wait.kind is not WaitKind.P2P or own is None:
+            continue
+        peers = tuple(rank for rank in world if rank != own)
+        if wait.peer is not None and wait.peer in peers:
+            peers = (wait.peer,)
+        waits[key] = replace(
+            wait,
+            object=replace(wait.object, peer_rank=peers[0] if len(peers) == 1 else None),
+            targets=tuple(_front_of_rank(scene, waits, rank) for rank in peers),
+            candidates=tuple(_front_of_rank(scene, waits, rank) for rank in peers),
+            edge=Edge.ALL if len(peers) == 1 else Edge.ANY,
+            standing=Standing.FIRM if peers else Standing.OPAQUE,
+        )
+
+
+def _match_rendezvous(scene: Scene, waits: dict[Key, Blocked]) -> None:
+    inside = {
+        rank
+        for key, wait in waits.items()
+        if wait.kind is WaitKind.RENDEZVOUS and (rank := scene.who.rank(key[0])) is not None
+    }
+    if not inside:
+        return
+    outside = tuple(rank for rank in _world(scene) if rank not in inside)
+    goal = tuple(_front_of_rank(scene, waits, rank) for rank in outside)
+    for key in sorted(waits):
+        wait = waits[key]
+        if wait.kind is not WaitKind.RENDEZVOUS:
+            continue
+        waits[key] = replace(
+            wait,
+            targets=goal,
+            candidates=goal,
+            # Somebody of another host may be missing: who, this host cannot tell.
+            standing=Standing.FIRM if goal else Standing.OPAQUE,
+            cause=Kind.RENDEZVOUS_MISSING_RANK if goal else Kind.RENDEZVOUS_UNREACHABLE,
+        )
+
+
+def report_frame(frame: Frame | None) -> ReportFrame | None:
+    """A frame of the evidence as the report shows it."""
+    if frame is None:
+        return None
+    return ReportFrame(
+        kind=frame.kind,
+        function=frame.function,
+        file=frame.file,
+        line=frame.line,
+        module=frame.module,
+        address=frame.address,
+        found_by=frame.found_by,
+    )

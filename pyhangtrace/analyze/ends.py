@@ -1,0 +1,178 @@
+"""Pipes, sockets and sets of them: who is at the other end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pyhangtrace.analyze import holders
+from pyhangtrace.analyze.blocked import Blocked, Standing
+from pyhangtrace.analyze.calls import Meaning
+from pyhangtrace.analyze.scene import Key, Scene
+from pyhangtrace.model.evidence import FdFacts, ThreadSample
+from pyhangtrace.model.kinds import Confidence, Edge, FdKind, Kind, WaitKind
+from pyhangtrace.model.report import ReportHolder, WaitObject
+
+# Descriptors that bring work, wake-ups or the time from outside: no peer can be named.
+_OUTSIDE = frozenset(
+    {
+        FdKind.TTY,
+        FdKind.EVENTFD,
+        FdKind.TIMERFD,
+        FdKind.SIGNALFD,
+        FdKind.INOTIFY,
+        FdKind.IO_URING,
+        FdKind.EPOLL,
+    }
+)
+
+
+def io_wait(
+    scene: Scene,
+    sample: ThreadSample,
+    draft: Blocked,
+    fd: int | None,
+    facts: FdFacts | None,
+    *,
+    writing: bool,
+) -> Blocked:
+    """A thread in a read, write, accept or connect on one descriptor."""
+    thing = WaitObject(fd=fd, inode=facts.inode if facts else None, path=facts.target if facts else None)
+    kind = _kind(facts)
+    wait = replace(draft, kind=kind, object=thing)
+    if facts is None:
+        return wait
+    if facts.kind in (FdKind.FILE, FdKind.DIRECTORY, FdKind.MEMFD, FdKind.DEVICE):
+        blocked = sample.state == "D"
+        return replace(
+            wait,
+            standing=Standing.FIRM if blocked else Standing.OPAQUE,
+            cause=Kind.IO_STALLED if blocked else Kind.UNKNOWN,
+        )
+    if _is_outside(facts):
+        return replace(wait, standing=Standing.IDLE, cause=Kind.IDLE)
+    if facts.kind is FdKind.PIDFD:
+        return wait
+    return _peers(scene, wait, facts, writing=writing)
+
+
+def _kind(facts: FdFacts | None) -> WaitKind:
+    if facts is None:
+        return WaitKind.IO
+    return {FdKind.PIPE: WaitKind.PIPE, FdKind.SOCKET: WaitKind.SOCKET}.get(facts.kind, WaitKind.IO)
+
+
+def _is_outside(facts: FdFacts) -> bool:
+    if facts.kind in _OUTSIDE:
+        return True
+    if facts.socket is not None:
+        return facts.socket.state == "LISTEN" or facts.socket.family == "netlink"
+    return False
+
+
+def _peers(scene: Scene, wait: Blocked, facts: FdFacts, *, writing: bool) -> Blocked:
+    pid = wait.key[0]
+    ends = holders.readers(facts) if writing else holders.writers(facts)
+    others = tuple(end for end in ends if end != pid)
+    evidence = list(wait.evidence)
+    word = "read" if writing else "written"
+    if ends:
+        evidence.append(f"{facts.target} can be {word} by pid {', '.join(map(str, ends))}")
+    elif facts.kind is FdKind.PIPE and facts.holders_complete:
+        evidence.append(f"nobody has the other end of {facts.target} open")
+    cause = Kind.IPC_PEER_SILENT
+    if facts.kind is FdKind.PIPE or (facts.socket is not None and writing):
+        cause = Kind.IPC_PIPE_FULL if writing else cause
+    if ends == (pid,):
+        own = holders.siblings(scene, wait.key)
+        return replace(
+            wait,
+            # A socket or pipe to itself is how an event loop is woken; reading one alone is the missing EOF.
+            standing=Standing.FIRM if not own else Standing.IDLE,
+            cause=Kind.IPC_PIPE_FULL if writing else Kind.IPC_NO_EOF if not own else Kind.UNKNOWN,
+            candidates=own,
+            targets=own,
+            edge=Edge.ANY,
+            evidence=tuple(evidence),
+        )
+    known = bool(others)
+    remote = facts.socket is not None and not ends
+    return replace(
+        wait,
+        standing=Standing.FIRM if known or remote or facts.holders_complete else Standing.OPAQUE,
+        cause=cause,
+        targets=tuple((end, 0) for end in others),
+        holder=ReportHolder(pid=others[0], alive=not scene.exited(others[0])) if len(others) == 1 else None,
+        candidates=tuple((end, 0) for end in others) if len(others) > 1 else (),
+        edge=Edge.ANY,
+        evidence=tuple(evidence),
+    )
+
+
+def poll_wait(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked:
+    """A thread in poll, select, epoll or accept: any one descriptor is enough to end it."""
+    watched = _watched(scene, sample)
+    only = watched[0] if len(watched) == 1 else None
+    thing = WaitObject(
+        fd=only.fd if only else None,
+        inode=only.inode if only else None,
+        path=only.target if only else None,
+    )
+    wait = replace(draft, kind=WaitKind.POLL, object=thing, edge=Edge.ANY)
+    calls = draft.call
+    if not watched:
+        idle = calls is None or calls.meaning in (Meaning.EVENT_LOOP, Meaning.WORKER_LOOP)
+        return replace(
+            wait,
+            standing=Standing.IDLE if idle else Standing.OPAQUE,
+            cause=Kind.IDLE if idle else Kind.UNKNOWN,
+            basis=Confidence.POSSIBLE,
+        )
+    pid = sample.pid
+    targets: set[Key] = set()
+    outside = False
+    for facts in watched:
+        if _is_outside(facts):
+            outside = True
+            continue
+        ends = holders.writers(facts)
+        outside = outside or (facts.kind is FdKind.SOCKET and not ends)
+        # One's own end of a pair is a wake-up channel for one's own threads.
+        targets.update((end, 0) for end in ends if end != pid)
+    if only is not None and only.kind in (FdKind.PIPE, FdKind.SOCKET) and not _is_outside(only):
+        return replace(_peers(scene, wait, only, writing=False), kind=_kind(only))
+    if outside or not targets:
+        return replace(wait, standing=Standing.IDLE, cause=Kind.IDLE)
+    ordered = tuple(sorted(targets))
+    return replace(
+        wait,
+        standing=Standing.FIRM,
+        cause=Kind.IPC_PEER_SILENT,
+        targets=ordered,
+        candidates=ordered,
+        holder=ReportHolder(pid=ordered[0][0]) if len(ordered) == 1 else None,
+    )
+
+
+def _watched(scene: Scene, sample: ThreadSample) -> tuple[FdFacts, ...]:
+    numbers = list(sample.io_fds)
+    if not numbers and scene.syscall(sample) in (
+        "epoll_wait",
+        "epoll_pwait",
+        "epoll_pwait2",
+        "accept",
+        "accept4",
+    ):
+        numbers = list(sample.args[:1])
+    found: dict[int, FdFacts] = {}
+    for number in numbers:
+        facts = scene.fds.get((sample.pid, number))
+        if facts is None:
+            continue
+        if facts.kind is FdKind.EPOLL:
+            for inner in facts.watches:
+                watched = scene.fds.get((sample.pid, inner))
+                if watched is not None:
+                    found[inner] = watched
+        else:
+            found[number] = facts
+    return tuple(found[number] for number in sorted(found))

@@ -1,0 +1,307 @@
+"""One graph of waits over all threads of all processes, and what becomes of each wait.
+
+A wait with edge `all` lasts as long as one of its targets does; with `any`, as long as all of them do. So a
+cycle proves a deadlock only where no member has a way out: through `any` edges every target must be caught too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+from pyhangtrace.analyze.blocked import Blocked, Standing
+from pyhangtrace.analyze.calls import FROM_ONE_ROOT
+from pyhangtrace.analyze.progress import Progress
+from pyhangtrace.analyze.scene import Key, Scene
+from pyhangtrace.model.kinds import Edge, Kind, Role, WaitKind
+
+# A timer with more to go than this is a hang to whoever waits for it.
+LONG_TIMER_S = 60.0
+
+
+class Fate(IntEnum):
+    """What becomes of a wait, the more hopeless the higher."""
+
+    MOVING = 0
+    BUSY = 1
+    SHORT = 2  # a timer that ends soon
+    UNKNOWN = 3
+    IDLE = 4
+    LONG_TIMER = 5
+    BLOCKED = 6
+    CYCLE = 7
+    STOPPED = 8
+    GONE = 9
+
+    @property
+    def hung(self) -> bool:
+        """It does not end by itself in any reasonable time."""
+        return self >= Fate.LONG_TIMER
+
+
+# Which of several targets, all of which must act, decides: the idle one last, since it may have done its part.
+_WORST = (
+    Fate.IDLE,
+    Fate.MOVING,
+    Fate.SHORT,
+    Fate.BUSY,
+    Fate.UNKNOWN,
+    Fate.LONG_TIMER,
+    Fate.BLOCKED,
+    Fate.CYCLE,
+    Fate.STOPPED,
+    Fate.GONE,
+)
+
+_READS = frozenset({WaitKind.PIPE, WaitKind.SOCKET, WaitKind.POLL})
+_MAY_IDLE = frozenset(
+    {WaitKind.QUEUE, WaitKind.CONDITION, WaitKind.SEMAPHORE, WaitKind.JOIN, WaitKind.P2P, WaitKind.BARRIER}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The fate of a node, and the target that decides it (None: it decides itself)."""
+
+    fate: Fate
+    via: Key | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """All nodes' outcomes and the cycles that are proven."""
+
+    outcomes: Mapping[Key, Outcome]
+    cycles: tuple[tuple[Key, ...], ...]
+
+    def fate(self, key: Key) -> Fate:
+        """UNKNOWN for a node that is not in the graph."""
+        outcome = self.outcomes.get(key)
+        return outcome.fate if outcome is not None else Fate.UNKNOWN
+
+    def chain(self, start: Key) -> tuple[Key, ...]:
+        """The nodes from here to the end; a cycle is gone round once."""
+        path: list[Key] = []
+        node: Key | None = start
+        while node is not None and node not in path:
+            path.append(node)
+            outcome = self.outcomes.get(node)
+            node = outcome.via if outcome is not None else None
+        return tuple(path)
+
+
+def judge(scene: Scene, waits: Mapping[Key, Blocked]) -> Judged:
+    """Works out all fates, ends of chains first."""
+    nodes = sorted({*waits, *(target for wait in waits.values() for target in wait.targets)})
+
+    def edges(node: Key) -> tuple[Key, ...]:
+        wait = waits.get(node)
+        return wait.targets if wait is not None and _is_waiting(wait) else ()
+
+    outcomes: dict[Key, Outcome] = {}
+    cycles: list[tuple[Key, ...]] = []
+    for component in components(nodes, edges):
+        if len(component) > 1 or component[0] in edges(component[0]):
+            _judge_component(scene, waits, component, outcomes, cycles)
+        else:
+            outcomes[component[0]] = _judge_one(scene, waits, component[0], outcomes)
+    return Judged(outcomes=outcomes, cycles=tuple(sorted(cycles)))
+
+
+def components(nodes: Iterable[Key], edges: Callable[[Key], tuple[Key, ...]]) -> list[tuple[Key, ...]]:
+    """Strongly connected components, each after all those it leads to (Tarjan, without recursion)."""
+    index: dict[Key, int] = {}
+    low: dict[Key, int] = {}
+    stack: list[Key] = []
+    on_stack: set[Key] = set()
+    found: list[tuple[Key, ...]] = []
+    for root in nodes:
+        if root in index:
+            continue
+        index[root] = low[root] = len(index)
+        stack.append(root)
+        on_stack.add(root)
+        work = [(root, iter(edges(root)))]
+        while work:
+            node, rest = work[-1]
+            for target in rest:
+                if target not in index:
+                    index[target] = low[target] = len(index)
+                    stack.append(target)
+                    on_stack.add(target)
+                    work.append((target, iter(edges(target))))
+                    break
+                if target in on_stack:
+                    low[node] = min(low[node], index[target])
+            else:
+                work.pop()
+                if work:
+                    low[work[-1][0]] = min(low[work[-1][0]], low[node])
+                if low[node] == index[node]:
+                    component = []
+                    while True:
+                        member = stack.pop()
+                        on_stack.discard(member)
+                        component.append(member)
+                        if member == node:
+                            break
+                    found.append(tuple(sorted(component)))
+    return found
+
+
+def _is_waiting(wait: Blocked) -> bool:
+    if wait.standing in (Standing.RUNNING, Standing.STOPPED, Standing.TIMER):
+        return False
+    return wait.progress not in (Progress.MOVING, Progress.RUNNING)
+
+
+def _judge_one(
+    scene: Scene, waits: Mapping[Key, Blocked], node: Key, outcomes: Mapping[Key, Outcome]
+) -> Outcome:
+    wait = waits.get(node)
+    if wait is None:
+        gone = node[0] < 0 or scene.exited(node[0])
+        return Outcome(Fate.GONE if gone else Fate.UNKNOWN)
+    if wait.standing is Standing.STOPPED:
+        return Outcome(Fate.STOPPED)
+    if wait.standing is Standing.RUNNING:
+        return Outcome(Fate.BUSY)
+    if wait.standing is Standing.TIMER:
+        return Outcome(_timer(wait))
+    if not _is_waiting(wait):
+        return Outcome(Fate.MOVING)
+    outcome = _by_targets(scene, wait, outcomes) if wait.targets else Outcome(_alone(scene, waits, wait))
+    if wait.progress is Progress.UNSEEN and outcome.fate.hung:
+        at_once = outcome.via is not None and outcomes[outcome.via].fate in (
+            Fate.CYCLE,
+            Fate.STOPPED,
+            Fate.GONE,
+        )
+        if not at_once:
+            return Outcome(Fate.UNKNOWN, outcome.via)
+    return outcome
+
+
+def _timer(wait: Blocked) -> Fate:
+    if wait.lasts_s is not None:
+        return Fate.LONG_TIMER if wait.lasts_s > LONG_TIMER_S else Fate.SHORT
+    slept = wait.since_s
+    return Fate.LONG_TIMER if slept is not None and slept > LONG_TIMER_S else Fate.UNKNOWN
+
+
+def _alone(scene: Scene, waits: Mapping[Key, Blocked], wait: Blocked) -> Fate:
+    if wait.standing is Standing.IDLE:
+        return Fate.IDLE
+    if wait.standing is not Standing.FIRM:
+        return Fate.UNKNOWN
+    if wait.holder is None and not wait.targets:
+        # Nobody is recorded. While one who may hold it still moves, it may yet let go.
+        for candidate in wait.candidates:
+            other = waits.get(candidate)
+            if other is not None and other.progress is Progress.RUNNING:
+                return Fate.BUSY
+            if other is not None and other.progress is Progress.MOVING:
+                return Fate.MOVING
+    return Fate.BLOCKED
+
+
+def _by_targets(scene: Scene, wait: Blocked, outcomes: Mapping[Key, Outcome]) -> Outcome:
+    fates = [(outcomes[target].fate, target) for target in wait.targets]
+    if wait.edge is Edge.ALL:
+        fate, via = max(fates, key=lambda pair: _WORST.index(pair[0]))
+        # Of several equally hopeless ones the first is as good as any other.
+        via = next(target for found, target in fates if found is fate)
+    else:
+        fate, via = min(fates, key=lambda pair: pair[0])
+        via = next(target for found, target in fates if found is fate)
+    if fate.hung:
+        return Outcome(Fate.BLOCKED, via)
+    if fate is Fate.IDLE:
+        return Outcome(_waiting_for_idle(scene, wait, via), via)
+    return Outcome(fate, via)
+
+
+def _waiting_for_idle(scene: Scene, wait: Blocked, via: Key) -> Fate:
+    """Who waits for somebody that waits for work from outside: is that how things should be?"""
+    if wait.service is not None or wait.kind in _MAY_IDLE:
+        return Fate.IDLE
+    if wait.kind is WaitKind.COLLECTIVE:
+        op = wait.object.name or ""
+        from_root = op in FROM_ONE_ROOT and (wait.peer is None or wait.peer == scene.who.rank(via[0]))
+        return Fate.IDLE if from_root else Fate.BLOCKED
+    if wait.kind in _READS and wait.cause is not Kind.IPC_PIPE_FULL:
+        # Commands come from above or beside; from a child or a stranger one expects an answer.
+        process = scene.processes.get(via[0])
+        stranger = process is None or process.role is Role.OUTSIDER
+        asked = stranger or via[0] in scene.descendants(wait.key[0])
+        return Fate.BLOCKED if asked and scene.who.rank(wait.key[0]) is not None else Fate.IDLE
+    if wait.kind is WaitKind.CHILD and scene.who.rank(wait.key[0]) is None:
+        return Fate.IDLE
+    return Fate.BLOCKED
+
+
+def _judge_component(
+    scene: Scene,
+    waits: Mapping[Key, Blocked],
+    component: tuple[Key, ...],
+    outcomes: dict[Key, Outcome],
+    cycles: list[tuple[Key, ...]],
+) -> None:
+    caught = set(component)
+    changed = True
+    while changed:
+        changed = False
+        for node in component:
+            if node in caught and not _stays_caught(waits[node], caught, outcomes):
+                caught.discard(node)
+                changed = True
+    free = [node for node in component if node not in caught]
+    for node in free:
+        # A way out leads over somebody outside; who else is in the knot does not matter then.
+        wait = waits[node]
+        out = [target for target in wait.targets if target in outcomes]
+        fates = [(outcomes[target].fate, target) for target in out]
+        if fates:
+            fate, via = min(fates)
+            outcomes[node] = Outcome(Fate.BLOCKED if fate.hung else fate, via)
+        else:
+            outcomes[node] = Outcome(Fate.UNKNOWN)
+    if not caught:
+        return
+    following = {node: _next_caught(waits[node], caught, outcomes) for node in sorted(caught)}
+    on_cycle: set[Key] = set()
+    for start in sorted(caught):
+        path: list[Key] = []
+        at: Key | None = start
+        while at is not None and at in caught and at not in path:
+            path.append(at)
+            at = following[at]
+        if at is not None and at in path:
+            cycle = path[path.index(at) :]
+            if not on_cycle.intersection(cycle):
+                first = cycle.index(min(cycle))
+                cycles.append(tuple(cycle[first:] + cycle[:first]))
+            on_cycle.update(cycle)
+    for node in sorted(caught):
+        outcomes[node] = Outcome(Fate.CYCLE if node in on_cycle else Fate.BLOCKED, following[node])
+
+
+def _stays_caught(wait: Blocked, caught: set[Key], outcomes: Mapping[Key, Outcome]) -> bool:
+    def hopeless(target: Key) -> bool:
+        return target in caught or (target in outcomes and outcomes[target].fate.hung)
+
+    if wait.edge is Edge.ANY:
+        return all(hopeless(target) for target in wait.targets)
+    return any(hopeless(target) for target in wait.targets)
+
+
+def _next_caught(wait: Blocked, caught: set[Key], outcomes: Mapping[Key, Outcome]) -> Key | None:
+    # A hopeless target outside the knot explains more than going round in it.
+    outside = [target for target in wait.targets if target in outcomes and outcomes[target].fate.hung]
+    if outside:
+        return max(outside, key=lambda target: (outcomes[target].fate, (-target[0], -target[1])))
+    for target in wait.targets:
+        if target in caught and target != wait.key:
+            return target
+    return wait.key if wait.key in wait.targets else None

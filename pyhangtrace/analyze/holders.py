@@ -1,0 +1,174 @@
+"""Who can end a wait: recorded owners first, then the other end of what is waited for, then candidates by role."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from pyhangtrace.analyze.calls import path_has
+from pyhangtrace.analyze.scene import Key, Scene
+from pyhangtrace.analyze.services import service_of
+from pyhangtrace.model.evidence import FdFacts, FileLock, LockFile, ProcessFacts, ThreadSample
+from pyhangtrace.model.kinds import FdKind
+
+_NETWORK_FILE_SYSTEMS = (
+    "nfs",
+    "nfs4",
+    "lustre",
+    "gpfs",
+    "beegfs",
+    "cifs",
+    "smb3",
+    "ceph",
+    "fuse.juicefs",
+    "9p",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """A recorded owner; `key` is None when no thread of that id exists any more."""
+
+    pid: int
+    tid: int
+    key: Key | None
+
+
+def lock_owner(scene: Scene, sample: ThreadSample) -> Owner | None:
+    """The thread that memory records as the owner of the lock that a thread waits for."""
+    lock = sample.lock
+    if lock is None or not lock.owner_tid:
+        return None
+    here = (sample.pid, lock.owner_tid)
+    if here in scene.samples:
+        return Owner(pid=sample.pid, tid=lock.owner_tid, key=here)
+    if lock.shared_key is not None:
+        for key in scene.thread_keys():
+            if key[1] == lock.owner_tid:
+                return Owner(pid=key[0], tid=key[1], key=key)
+    return Owner(pid=sample.pid, tid=lock.owner_tid, key=None)
+
+
+def gil_holder(scene: Scene, pid: int) -> Key | None:
+    """The thread that holds the interpreter's lock."""
+    process = scene.processes.get(pid)
+    if process is not None and process.python is not None and process.python.gil_holder_tid:
+        key = (pid, process.python.gil_holder_tid)
+        if key in scene.samples and process.python.gil_locked is not False:
+            return key
+    for key in scene.threads_of(pid):
+        thread = scene.thread(key)
+        if thread is not None and thread.holds_gil:
+            return key
+    return None
+
+
+def forked_without_exec(scene: Scene, pid: int) -> ProcessFacts | None:
+    """The parent whose memory this process was copied from, None if it called execve or nobody knows."""
+    process = scene.processes.get(pid)
+    if process is None:
+        return None
+    parent = scene.processes.get(process.ppid)
+    if parent is None or not process.exe or process.exe != parent.exe:
+        return None
+    # A spawned child of multiprocessing has another command line; a forked one keeps its parent's.
+    return parent if process.title == parent.title else None
+
+
+def file_lock_of(scene: Scene, sample: ThreadSample, fd: int | None) -> FileLock | None:
+    """The kernel's record of the file lock that a thread is queued behind."""
+    facts = scene.fds.get((sample.pid, fd)) if fd is not None else None
+    locks = scene.evidence.looks[-1].file_locks
+    for lock in locks:
+        if sample.pid in lock.waiters and (facts is None or facts.inode is None or facts.inode == lock.inode):
+            return lock
+    if facts is None or facts.inode is None:
+        return None
+    # A waiter in another pid namespace shows as 0: go by the file.
+    same = [lock for lock in locks if lock.inode == facts.inode and lock.pid != sample.pid]
+    return same[0] if len(same) == 1 else None
+
+
+def file_lock_holders(lock: FileLock, *, waiter: int) -> tuple[int, ...]:
+    """Pids that hold it: the recorded one, or for a lock of an open file those who have the file open."""
+    if lock.pid > 0:
+        return (lock.pid,)
+    return tuple(sorted({pid for pid in lock.openers if pid not in lock.waiters and pid != waiter}))
+
+
+def lock_file_of(scene: Scene, pid: int, path: str | None) -> LockFile | None:
+    """The lock file that a process polls for."""
+    files = scene.evidence.looks[-1].lock_files
+    if path is not None:
+        for file in files:
+            if path_has(file.path, path) or file.path == path:
+                return file
+    mine = [file for file in files if file.pid == pid]
+    return mine[0] if len(mine) == 1 else None
+
+
+def is_stale(file: LockFile) -> bool:
+    """Nobody alive on this host can remove it: no opener, and its maker is dead or older than the job.
+
+    On a network file system the maker may live on another host, so only a recorded owner's death counts there.
+    """
+    if not file.exists or file.openers or file.owner_alive:
+        return False
+    if file.owner_alive is False:
+        return file.fs_type not in _NETWORK_FILE_SYSTEMS
+    return bool(file.older_than_job) and file.fs_type not in _NETWORK_FILE_SYSTEMS
+
+
+def writers(fd: FdFacts) -> tuple[int, ...]:
+    """Processes that can write into what this descriptor reads from, its own included."""
+    if fd.kind is FdKind.SOCKET:
+        return _pids(holder.pid for holder in fd.peers)
+    return _pids(holder.pid for holder in fd.others if "w" in holder.mode)
+
+
+def readers(fd: FdFacts) -> tuple[int, ...]:
+    """Processes that can read what this descriptor writes."""
+    if fd.kind is FdKind.SOCKET:
+        return _pids(holder.pid for holder in fd.peers)
+    return _pids(holder.pid for holder in fd.others if "r" in holder.mode)
+
+
+def _pids(pids: Iterable[int]) -> tuple[int, ...]:
+    return tuple(sorted(set(pids)))
+
+
+def siblings(scene: Scene, key: Key) -> tuple[Key, ...]:
+    """Other threads of the process that have work of their own and do not wait for the same object."""
+    mine = scene.thread(key)
+    found = []
+    for other in scene.threads_of(key[0]):
+        sample = scene.thread(other)
+        if other == key or sample is None or service_of(sample) is not None:
+            continue
+        if mine is not None and mine.lock and sample.lock and mine.lock.uaddr == sample.lock.uaddr:
+            continue
+        found.append(other)
+    return tuple(found)
+
+
+def same_shared_object(scene: Scene, key: Key) -> frozenset[int]:
+    """Processes with a thread on the same futex in a shared mapping."""
+    mine = scene.thread(key)
+    if mine is None or mine.lock is None or mine.lock.shared_key is None:
+        return frozenset()
+    return frozenset(
+        other[0]
+        for other in scene.thread_keys()
+        if (sample := scene.thread(other)) is not None
+        and sample.lock is not None
+        and sample.lock.shared_key == mine.lock.shared_key
+    )
+
+
+def named(sample: ThreadSample, names: Mapping[str, None] | Iterable[str]) -> str | int | None:
+    """The first local of a wait frame under one of these names (a dotted name counts by its last part)."""
+    wanted = tuple(names)
+    for value in sample.named_values:
+        if value.name in wanted or value.name.rpartition(".")[2] in wanted:
+            return value.value
+    return None

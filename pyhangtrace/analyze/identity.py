@@ -1,0 +1,183 @@
+"""Who is who: the claims of several sources about a process, compared. A conflict gives no rank, and says so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyhangtrace.model.evidence import Evidence, ProcessFacts, RankClaim
+from pyhangtrace.model.kinds import Role, SourceState
+from pyhangtrace.model.ranks import fold
+from pyhangtrace.model.report import Coverage
+
+# Siblings in order of start are usually ranks in order, but nothing guarantees it.
+_WEAK_SOURCES = ("start order",)
+
+# Roles that inherit the environment of a rank without being one.
+_NOT_RANKS = frozenset(
+    {Role.LAUNCHER, Role.DATA_WORKER, Role.COMPILER, Role.OUTSIDER, Role.DETOKENIZER, Role.OTHER}
+)
+
+_LOCAL_ADDRESSES = ("localhost", "127.", "::1", "0.0.0.0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """What one process is."""
+
+    rank: int | None = None
+    local_rank: int | None = None
+    coords: tuple[tuple[str, int], ...] = ()
+    sources: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identities:
+    """All processes, and what is known of the group as a whole.
+
+    `one_host` is False when ranks live elsewhere too, so that one without a process here proves nothing.
+    """
+
+    by_pid: Mapping[int, Identity]
+    pid_of_rank: Mapping[int, int]
+    world_size: int | None
+    one_host: bool
+    coverage: tuple[Coverage, ...]
+
+    def rank(self, pid: int) -> int | None:
+        """The process' global rank, None if unknown or disputed."""
+        identity = self.by_pid.get(pid)
+        return identity.rank if identity else None
+
+    @property
+    def ranks_seen(self) -> tuple[int, ...]:
+        """Ranks with a process here."""
+        return tuple(sorted(self.pid_of_rank))
+
+    @property
+    def ranks_missing(self) -> tuple[int, ...]:
+        """Ranks that should be on this host and have no process."""
+        if self.world_size is None or not self.one_host or not self.pid_of_rank:
+            return ()
+        return tuple(sorted(set(range(self.world_size)) - set(self.pid_of_rank)))
+
+
+def identify(evidence: Evidence) -> Identities:
+    """Merges the claims of all processes."""
+    notes: list[Coverage] = []
+    by_pid: dict[int, Identity] = {}
+    for process in sorted(evidence.processes, key=lambda process: process.pid):
+        by_pid[process.pid] = _merge(process, notes)
+    _settle_duplicates(evidence, by_pid, notes)
+    pid_of_rank = {who.rank: pid for pid, who in sorted(by_pid.items()) if who.rank is not None}
+    world_size = _world_size(evidence, notes)
+    if world_size is not None and pid_of_rank and max(pid_of_rank) >= world_size:
+        notes.append(
+            _conflict(
+                f"rank {max(pid_of_rank)} does not fit a world of {world_size}; the world size is not used"
+            )
+        )
+        world_size = None
+    return Identities(
+        by_pid=by_pid,
+        pid_of_rank=pid_of_rank,
+        world_size=world_size,
+        one_host=_one_host(evidence, world_size),
+        coverage=tuple(notes),
+    )
+
+
+def _merge(process: ProcessFacts, notes: list[Coverage]) -> Identity:
+    claims = tuple(claim for claim in process.claims if claim.source not in _WEAK_SOURCES)
+    coords = _coords(claims)
+    if process.role in _NOT_RANKS:
+        return Identity(coords=coords)
+    said: dict[int, list[str]] = {}
+    for claim in claims:
+        if claim.rank is not None and claim.rank >= 0:
+            said.setdefault(claim.rank, []).append(claim.source)
+    local = {claim.local_rank for claim in claims if claim.local_rank is not None}
+    local_rank = local.pop() if len(local) == 1 else None
+    if len(said) > 1:
+        words = ", ".join(f"{rank} ({'; '.join(sources)})" for rank, sources in sorted(said.items()))
+        notes.append(_conflict(f"pid {process.pid} has more than one rank: {words}"))
+        return Identity(local_rank=local_rank, coords=coords)
+    if not said:
+        return Identity(local_rank=local_rank, coords=coords)
+    rank, sources = next(iter(said.items()))
+    return Identity(rank=rank, local_rank=local_rank, coords=coords, sources=tuple(dict.fromkeys(sources)))
+
+
+def _coords(claims: tuple[RankClaim, ...]) -> tuple[tuple[str, int], ...]:
+    merged: dict[str, int | None] = {}
+    for claim in claims:
+        for name, value in claim.coords:
+            merged[name] = value if merged.get(name, value) == value else None
+    return tuple((name, value) for name, value in sorted(merged.items()) if value is not None)
+
+
+def _settle_duplicates(evidence: Evidence, by_pid: dict[int, Identity], notes: list[Coverage]) -> None:
+    # A child inherits RANK from its parent: the eldest is the rank. Strangers with one rank cancel each other.
+    parents = {process.pid: process.ppid for process in evidence.processes}
+    claimed: dict[int, list[int]] = {}
+    for pid, who in by_pid.items():
+        if who.rank is not None:
+            claimed.setdefault(who.rank, []).append(pid)
+    for rank, pids in sorted(claimed.items()):
+        if len(pids) < 2:
+            continue
+        eldest = [pid for pid in pids if not any(_descends(pid, other, parents) for other in pids)]
+        for pid in pids:
+            if len(eldest) > 1 or pid != eldest[0]:
+                who = by_pid[pid]
+                by_pid[pid] = Identity(local_rank=who.local_rank, coords=who.coords)
+        if len(eldest) > 1:
+            notes.append(_conflict(f"rank {rank} is claimed by pids {', '.join(map(str, eldest))}"))
+
+
+def _descends(pid: int, ancestor: int, parents: Mapping[int, int]) -> bool:
+    seen = set()
+    while pid in parents and pid not in seen:
+        seen.add(pid)
+        pid = parents[pid]
+        if pid == ancestor:
+            return ancestor not in seen
+    return False
+
+
+def _world_size(evidence: Evidence, notes: list[Coverage]) -> int | None:
+    said = {
+        claim.world_size
+        for process in evidence.processes
+        if process.role is not Role.OUTSIDER
+        for claim in process.claims
+        if claim.world_size is not None and claim.world_size > 0
+    }
+    if not said:
+        size = evidence.job.world_size
+        return size if size is not None and size > 0 else None
+    if len(said) > 1:
+        notes.append(_conflict(f"the world has {fold(said)} members, depending on whom one asks"))
+        return None
+    return said.pop()
+
+
+def _one_host(evidence: Evidence, world_size: int | None) -> bool:
+    for process in evidence.processes:
+        values = dict(process.identity)
+        local = values.get("LOCAL_WORLD_SIZE") or values.get("OMPI_COMM_WORLD_LOCAL_SIZE") or ""
+        if local.isdigit() and world_size is not None and int(local) < world_size:
+            return False
+        nodes = values.get("SLURM_NNODES") or values.get("GROUP_WORLD_SIZE") or ""
+        if nodes.isdigit() and int(nodes) > 1:
+            return False
+        address = values.get("MASTER_ADDR", "")
+        known = (*_LOCAL_ADDRESSES, evidence.host.name)
+        has_local = bool(local) or bool(nodes)
+        if address and not has_local and not any(name and address.startswith(name) for name in known):
+            return False
+    return True
+
+
+def _conflict(reason: str) -> Coverage:
+    return Coverage(source="ranks", state=SourceState.FAILED, reason=reason)

@@ -1,0 +1,87 @@
+"""What a person can do now: exact commands, no general advice."""
+
+from __future__ import annotations
+
+import shlex
+
+from pyhangtrace.analyze.causes import busy_compiler
+from pyhangtrace.analyze.verdict import Case, Finding
+from pyhangtrace.model.kinds import Kind, Part, SourceState, State, WaitKind
+
+
+def next_steps(case: Case, finding: Finding) -> tuple[str, ...]:
+    """At least one step for a hang, a busy job and an unknown one."""
+    if finding.state in (State.RUNNING, State.IDLE):
+        return ()
+    steps = list(_for_cause(case, finding))
+    if finding.state is State.UNKNOWN:
+        steps += [
+            line.fix
+            for line in case.scene.evidence.coverage
+            if line.fix and line.state is not SourceState.USED
+        ]
+        if case.scene.evidence.window_s < 3.0:
+            steps.append(f"hangtrace attach -d 5 {case.scene.evidence.job.root_pid}")
+    if not steps:
+        pid = next((who.key[0] for who in finding.named if who.key), case.scene.evidence.job.root_pid)
+        steps.append(f"hangtrace attach {pid} -o hang.html, and look at the stack of pid {pid}")
+    return tuple(dict.fromkeys(steps))
+
+
+def _for_cause(case: Case, finding: Finding) -> list[str]:
+    culprit = next((who.key for who in finding.named if who.key), None)
+    pid = culprit[0] if culprit else None
+    end = finding.chain[-1] if finding.chain else None
+    wait = case.waits.get(end) if end else None
+    steps: list[str] = []
+    stopped = wait is not None and wait.kind is WaitKind.STOPPED and end is not None
+    if stopped and end is not None:
+        process = case.scene.processes.get(end[0])
+        tracer = process.tracer_pid if process is not None else None
+        if tracer:
+            steps.append(f"end the tracer, pid {tracer}: it keeps pid {end[0]} stopped")
+        else:
+            steps.append(f"kill -CONT {end[0]}")
+    if finding.cause is Kind.FILE_LOCK_HELD:
+        steps += _file_lock(case, finding, stopped=stopped)
+    elif finding.cause is Kind.FILE_LOCK_STALE:
+        path = next(
+            (w.object.path for key in finding.chain if (w := case.waits.get(key)) and w.object.path), None
+        )
+        steps.append(f"rm {shlex.quote(path)}" if path else "remove the lock file that nobody holds")
+    elif finding.cause is Kind.RENDEZVOUS_MISSING_RANK:
+        ranks = [str(who.rank) for who in finding.named if who.part is Part.ABSENT]
+        if ranks:
+            steps.append(f"start rank {', '.join(ranks)}, or start the others with a smaller WORLD_SIZE")
+    elif finding.cause is Kind.COMPILE_RUNNING and end is not None:
+        compiler = busy_compiler(case.scene, end[0]) or end[0]
+        steps.append(f"wait for the compiler (pid {compiler}), or compile once before all ranks start")
+    elif finding.cause in (Kind.CPU_BUSY, Kind.CPU_SPIN) and pid is not None:
+        steps.append(f"hangtrace record {pid}: see where it spends its time")
+    elif finding.cause in (Kind.COLLECTIVE_OP_MISMATCH, Kind.COLLECTIVE_GROUP_CYCLE):
+        steps.append(
+            "compare the frames named under diverged_at: every rank must make the same calls in order"
+        )
+        steps.append("TORCH_DISTRIBUTED_DEBUG=DETAIL names the first call that differs on the next run")
+    elif finding.cause in (Kind.LOCK_AFTER_FORK,):
+        steps.append('use multiprocessing.get_context("spawn"), or fork before the first thread starts')
+    elif finding.cause is Kind.LOCK_CYCLE and finding.cycle:
+        steps.append("take the two locks in one order everywhere; this process does not recover by itself")
+    elif finding.cause is Kind.IPC_PIPE_FULL:
+        steps.append("read the pipe while the writer runs (Popen.communicate, a reader thread)")
+    elif finding.cause is Kind.IPC_NO_EOF:
+        steps.append("close the reader's own write end: without it the end of the file never comes")
+    elif finding.cause in (Kind.PEER_EXITED, Kind.PEER_OOM_KILLED):
+        steps.append("restart the job; look for the first error in the log of the rank that is gone")
+    return steps
+
+
+def _file_lock(case: Case, finding: Finding, *, stopped: bool) -> list[str]:
+    for key in finding.chain:
+        wait = case.waits.get(key)
+        if wait is None or wait.kind not in (WaitKind.FILE_LOCK, WaitKind.LOCK_FILE) or wait.holder is None:
+            continue
+        holder = wait.holder.pid
+        what = f"pid {holder} holds {wait.object.path or 'the lock'}: let it finish, or end it"
+        return [f"or end pid {holder}: the lock is then released"] if stopped else [what]
+    return []

@@ -1,0 +1,61 @@
+"""How much longer to look before a verdict may be given, and at whom else."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from pyhangtrace.analyze.blocked import Blocked
+from pyhangtrace.analyze.progress import SETTLED_S
+from pyhangtrace.analyze.scene import Key, Scene, build_scene
+from pyhangtrace.analyze.verdict import Finding
+from pyhangtrace.analyze.waits import classify
+from pyhangtrace.model.evidence import Evidence
+from pyhangtrace.model.kinds import Role, State
+
+# Between two looks at the least, so that a wait that is taken up again shows.
+FIRST_WINDOW_S = 0.1
+
+
+def patience(scene: Scene, waits: dict[Key, Blocked], finding: Finding) -> float:
+    """Seconds by which the window should grow. A cycle, a stopped or an exited member needs no more time; any
+    other chain whose end fell asleep less than 3 s ago may yet move.
+    """
+    window = scene.evidence.window_s
+    if finding.settled:
+        return 0.0
+    if len(scene.evidence.looks) < 2:
+        return FIRST_WINDOW_S
+    if window >= SETTLED_S or finding.state in (State.IDLE, State.ENDED):
+        return 0.0
+    if finding.state is State.RUNNING and not finding.chain:
+        return 0.0
+    asleep = _asleep(waits, finding)
+    if asleep is not None and asleep >= SETTLED_S:
+        return 0.0
+    return round(SETTLED_S - window, 3)
+
+
+def _asleep(waits: dict[Key, Blocked], finding: Finding) -> float | None:
+    if not finding.chain:
+        return None
+    # Of somebody who works only those who wait for it can say how long.
+    ends = finding.chain[-1:] if finding.state is State.HUNG else finding.chain[:1]
+    ages = [waits[key].since_s for key in ends if key in waits]
+    known = [age for age in ages if age is not None]
+    return min(known) if known and len(known) == len(ages) else None
+
+
+def outsiders(evidence: Evidence, *, known: Collection[int] = ()) -> tuple[int, ...]:
+    """Processes that the waits of the last look lead to and that are not in the evidence yet."""
+    scene = build_scene(evidence)
+    members = {process.pid for process in evidence.processes} | set(known)
+    found: set[int] = set()
+    for key in scene.thread_keys():
+        process = scene.processes.get(key[0])
+        wait = classify(scene, key)
+        if wait is None or (process is not None and process.role is Role.OUTSIDER and not wait.holder):
+            continue
+        found.update(pid for pid, _ in (*wait.targets, *wait.candidates))
+        if wait.holder is not None:
+            found.add(wait.holder.pid)
+    return tuple(sorted(pid for pid in found - members if pid > 0))

@@ -1,0 +1,80 @@
+"""Does a thread still move? Two looks compared, or one that says how long it has been asleep.
+
+A timed wait that ran out and was taken up again at the same place on the same object is the same wait: its
+thread ran, but made no progress.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+
+from pyhangtrace.analyze.calls import python_frames
+from pyhangtrace.model.evidence import Frame, ThreadSample
+from pyhangtrace.model.kinds import FrameKind
+
+# Asleep this long excludes whatever used to move every second or so; a straggler or a request loop shows before.
+SETTLED_S = 3.0
+
+_STOPPED = ("T", "t")
+_DEAD = ("Z", "X", "x")
+
+
+class Progress(str, Enum):
+    """What became of a thread between the looks."""
+
+    UNMOVED = "unmoved"
+    REARMED = "re-armed"
+    MOVING = "moving"
+    RUNNING = "running"
+    UNSEEN = "unseen"  # one look only, or no counters: nothing can be said
+
+
+def progress(samples: Sequence[ThreadSample], times: Sequence[float]) -> Progress:
+    """Compares the samples of one thread (in order of time, at least one)."""
+    first, last = samples[0], samples[-1]
+    if last.state in _STOPPED or last.state in _DEAD:
+        return Progress.UNMOVED if all(sample.state == last.state for sample in samples) else Progress.MOVING
+    waits_for_gil = all(_waits_for_gil(sample) for sample in samples)
+    if (last.state == "R" or last.running) and not waits_for_gil:
+        return Progress.RUNNING
+    elapsed = times[-1] - times[0]
+    if last.asleep_for_s is not None and last.asleep_for_s >= max(elapsed, SETTLED_S):
+        return Progress.UNMOVED
+    if len(samples) == 1:
+        return Progress.UNSEEN
+    if first.run_ns is None and first.slices is None:
+        return Progress.UNSEEN if same_place(samples) else Progress.MOVING
+    if (first.run_ns, first.slices) == (last.run_ns, last.slices):
+        return Progress.UNMOVED
+    if waits_for_gil:
+        return Progress.REARMED
+    if same_place(samples) and _times_out_within(last, elapsed):
+        return Progress.REARMED
+    return Progress.MOVING
+
+
+def same_place(samples: Sequence[ThreadSample]) -> bool:
+    """Whether all samples show the same call at the same place on the same object."""
+    return len({_place(sample) for sample in samples}) == 1
+
+
+def _place(sample: ThreadSample) -> tuple[object, ...]:
+    stack = tuple((frame.function, frame.file, frame.line) for frame in python_frames(sample.frames))
+    native = () if stack else tuple(_native(sample.frames))
+    return sample.syscall, sample.lock.uaddr if sample.lock else None, sample.io_fds, stack, native
+
+
+def _native(frames: Sequence[Frame]) -> list[str]:
+    return [frame.function or hex(frame.address or 0) for frame in frames if frame.kind is FrameKind.NATIVE]
+
+
+def _waits_for_gil(sample: ThreadSample) -> bool:
+    return sample.lock is not None and sample.lock.kind == "gil" and not sample.holds_gil
+
+
+def _times_out_within(sample: ThreadSample, elapsed: float) -> bool:
+    length = sample.timeout_s if sample.timeout_s is not None else sample.remaining_s
+    if length is not None:
+        return length <= elapsed * 1.5 + 0.1
+    return sample.lock is not None and sample.lock.timeout

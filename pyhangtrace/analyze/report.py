@@ -1,0 +1,44 @@
+"""The entry points: evidence in, report out, and what more evidence a verdict would need."""
+
+from __future__ import annotations
+
+from pyhangtrace.analyze.build import build
+from pyhangtrace.analyze.collectives import match
+from pyhangtrace.analyze.fronts import settle_fronts
+from pyhangtrace.analyze.graph import judge
+from pyhangtrace.analyze.patience import outsiders, patience
+from pyhangtrace.analyze.scene import build_scene
+from pyhangtrace.analyze.verdict import Case, Finding, find
+from pyhangtrace.analyze.waits import classify
+from pyhangtrace.model.evidence import Evidence
+from pyhangtrace.model.report import Report
+
+
+def analyze(evidence: Evidence) -> Report:
+    """What the evidence means. Pure: the same evidence gives the same report."""
+    return build(*_conclude(evidence))
+
+
+def more_time_wanted(evidence: Evidence) -> float:
+    """Seconds by which the window should grow before the next look; 0.0 when the verdict can be given now.
+
+    0.1 with a single look (unless that settles it), then up to 3 s in total where a straggler or a request
+    loop could be taken for a hang.
+    """
+    case, finding = _conclude(evidence)
+    return patience(case.scene, dict(case.waits), finding)
+
+
+def outsiders_wanted(evidence: Evidence) -> tuple[int, ...]:
+    """Pids that waits lead to and that are not in the evidence: holders of file locks, other ends of pipes and
+    sockets, children, owners of shared mutexes, tracers. To be added with role outsider before the next look.
+    """
+    return outsiders(evidence)
+
+
+def _conclude(evidence: Evidence) -> tuple[Case, Finding]:
+    scene = build_scene(evidence)
+    waits = {key: wait for key in scene.thread_keys() if (wait := classify(scene, key)) is not None}
+    matched = match(scene, settle_fronts(scene, waits))
+    case = Case(scene=scene, matched=matched, judged=judge(scene, matched.waits))
+    return case, find(scene, matched, case.judged)

@@ -1,0 +1,180 @@
+"""The evidence, indexed: every question of the other modules is one look-up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from pyhangtrace.analyze.identity import Identities, identify
+from pyhangtrace.model import syscalls
+from pyhangtrace.model.evidence import Evidence, FdFacts, ProcessFacts, ThreadSample
+from pyhangtrace.model.kinds import Role
+
+# (pid, tid) of a thread; a rank without a process is (-1 - rank, 0), a process whose threads nobody saw (pid, 0).
+Key = tuple[int, int]
+
+# Names that compilers, assemblers and linkers run under (15 characters at most, as the kernel keeps them).
+COMPILERS = frozenset(
+    [
+        "nvcc",
+        "cicc",
+        "ptxas",
+        "fatbinary",
+        "cudafe++",
+        "nvlink",
+        "cc1",
+        "cc1plus",
+        "g++",
+        "gcc",
+        "c++",
+        "cc",
+        "clang",
+        "clang++",
+        "ld",
+        "ld.bfd",
+        "ld.gold",
+        "ld.lld",
+        "lld",
+        "mold",
+        "collect2",
+        "as",
+        "ninja",
+        "make",
+        "cmake",
+        "hipcc",
+        "rustc",
+        "lto1",
+        "lto-wrapper",
+        "triton",
+        "tvm",
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """`samples` holds each thread's samples in order of the looks; only threads of the newest picture of their
+    process are in it. `vanished` are processes that were there and are gone.
+    """
+
+    evidence: Evidence
+    who: Identities
+    processes: Mapping[int, ProcessFacts]
+    children: Mapping[int, tuple[int, ...]]
+    samples: Mapping[Key, tuple[ThreadSample, ...]]
+    times: Mapping[Key, tuple[float, ...]]
+    tids: Mapping[int, tuple[int, ...]]
+    fds: Mapping[tuple[int, int], FdFacts]
+    vanished: frozenset[int]
+
+    def thread(self, key: Key) -> ThreadSample | None:
+        """The thread's newest sample."""
+        samples = self.samples.get(key)
+        return samples[-1] if samples else None
+
+    def thread_keys(self) -> Iterator[Key]:
+        """All threads, by pid and tid."""
+        return iter(sorted(self.samples))
+
+    def threads_of(self, pid: int) -> tuple[Key, ...]:
+        """Threads of a process, the main thread first."""
+        return tuple((pid, tid) for tid in self.tids.get(pid, ()))
+
+    def syscall(self, sample: ThreadSample) -> str | None:
+        """Name of the system call the thread is in."""
+        return syscalls.name(sample.syscall, self.evidence.host.machine)
+
+    def exited(self, pid: int) -> bool:
+        """A zombie, or gone."""
+        process = self.processes.get(pid)
+        return pid in self.vanished or (process is not None and (process.gone or process.state in ("Z", "X")))
+
+    def descendants(self, pid: int) -> tuple[int, ...]:
+        """All processes below this one, nearest first."""
+        found: list[int] = []
+        queue = list(self.children.get(pid, ()))
+        while queue:
+            child = queue.pop(0)
+            if child not in found and child != pid:
+                found.append(child)
+                queue.extend(self.children.get(child, ()))
+        return tuple(found)
+
+    def rank_above(self, pid: int) -> int | None:
+        """The process itself, or the nearest one above it, that is a rank; its pid."""
+        seen: set[int] = set()
+        while pid not in seen:
+            seen.add(pid)
+            if self.who.rank(pid) is not None:
+                return pid
+            process = self.processes.get(pid)
+            if process is None:
+                return None
+            pid = process.ppid
+        return None
+
+    def is_compiler(self, pid: int) -> bool:
+        """A compiler, linker or build tool, by role or name."""
+        process = self.processes.get(pid)
+        return process is not None and (process.role is Role.COMPILER or process.comm in COMPILERS)
+
+    def cpu_share(self, pid: int) -> float:
+        """CPU time of a process within the window, as a share of the window; 0.0 if unknown."""
+        process = self.processes.get(pid)
+        window = self.evidence.window_s
+        if window <= 0 or process is None:
+            return 0.0
+        if process.cpu_s_in_window is not None:
+            return process.cpu_s_in_window / window
+        return sum(self.thread_cpu_s(key) or 0.0 for key in self.threads_of(pid)) / window
+
+    def thread_cpu_s(self, key: Key) -> float | None:
+        """CPU seconds of a thread between its first and its last sample, None with one sample or no counter."""
+        samples = self.samples.get(key, ())
+        if len(samples) < 2 or samples[0].run_ns is None or samples[-1].run_ns is None:
+            return None
+        return max(0, samples[-1].run_ns - samples[0].run_ns) / 1e9
+
+
+def build_scene(evidence: Evidence) -> Scene:
+    """Indexes the evidence. A process' threads are those of the last look that shows any of it."""
+    processes = {process.pid: process for process in evidence.processes}
+    children: dict[int, list[int]] = {}
+    for process in sorted(evidence.processes, key=lambda process: process.pid):
+        if process.ppid != process.pid:
+            children.setdefault(process.ppid, []).append(process.pid)
+    samples: dict[Key, list[ThreadSample]] = {}
+    times: dict[Key, list[float]] = {}
+    newest: dict[int, set[int]] = {}
+    fds: dict[tuple[int, int], FdFacts] = {}
+    for look in evidence.looks:
+        here: dict[int, set[int]] = {}
+        for sample in look.threads:
+            key = (sample.pid, sample.tid)
+            if sample.tid in here.setdefault(sample.pid, set()):
+                continue
+            here[sample.pid].add(sample.tid)
+            samples.setdefault(key, []).append(sample)
+            times.setdefault(key, []).append(look.at_s)
+        newest.update(here)
+        fds.update({(fd.pid, fd.fd): fd for fd in look.fds})
+    vanished = frozenset(pid for pid, process in processes.items() if process.gone)
+    alive = {
+        key: tuple(found)
+        for key, found in samples.items()
+        if key[1] in newest[key[0]] and key[0] not in vanished
+    }
+    tids: dict[int, list[int]] = {}
+    for pid, tid in sorted(alive, key=lambda key: (key[0], key[1] != key[0], key[1])):
+        tids.setdefault(pid, []).append(tid)
+    return Scene(
+        evidence=evidence,
+        who=identify(evidence),
+        processes=processes,
+        children={pid: tuple(found) for pid, found in children.items()},
+        samples=alive,
+        times={key: tuple(times[key]) for key in alive},
+        tids={pid: tuple(found) for pid, found in tids.items()},
+        fds=fds,
+        vanished=vanished,
+    )

@@ -1,0 +1,225 @@
+"""The verdict in one or two sentences, and waits in a few words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pyhangtrace.analyze.blocked import Blocked
+from pyhangtrace.analyze.calls import first_own_frame
+from pyhangtrace.analyze.scene import Key
+from pyhangtrace.analyze.verdict import Case, Finding, Named
+from pyhangtrace.model.kinds import Kind, Part, State, WaitKind
+from pyhangtrace.model.ranks import fold
+
+_PLAIN: dict[WaitKind, str] = {
+    WaitKind.MUTEX: "a C mutex",
+    WaitKind.RWLOCK: "a read-write lock",
+    WaitKind.CONDITION: "a condition",
+    WaitKind.SEMAPHORE: "a semaphore",
+    WaitKind.BARRIER: "a barrier",
+    WaitKind.GIL: "the GIL",
+    WaitKind.PYTHON_LOCK: "a Python lock",
+    WaitKind.IMPORT_LOCK: "an import lock",
+    WaitKind.JOIN: "the end of a thread",
+    WaitKind.FILE_LOCK: "a file lock",
+    WaitKind.LOCK_FILE: "the lock file",
+    WaitKind.PIPE: "a pipe",
+    WaitKind.SOCKET: "a socket",
+    WaitKind.QUEUE: "a queue",
+    WaitKind.CHILD: "a child process",
+    WaitKind.POLL: "events",
+    WaitKind.IO: "input or output",
+    WaitKind.PAGE_FAULT: "a page to be read in",
+    WaitKind.GPU: "the GPU",
+    WaitKind.THROTTLED: "CPU quota",
+    WaitKind.RENDEZVOUS: "the other ranks to join",
+}
+
+
+def duration(seconds: float) -> str:
+    """`0.4 s`, `74 s`, `6 min`, `2 h`."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"
+
+
+def who(case: Case, key: Key) -> str:
+    """`rank 3 (pid 77)`, `pid 9911 (python warmup.py)`; the thread where it is not the main one."""
+    if key[0] < 0:
+        return f"rank {-1 - key[0]}"
+    rank = case.scene.who.rank(key[0])
+    process = case.scene.processes.get(key[0])
+    title = (process.title or process.comm)[:60] if process is not None else ""
+    name = (
+        f"rank {rank} (pid {key[0]})" if rank is not None else f"pid {key[0]}{f' ({title})' if title else ''}"
+    )
+    return f"{name}, {thread(case, key)}" if key[1] not in (0, key[0]) else name
+
+
+def thread(case: Case, key: Key) -> str:
+    """`thread kv-cache-writer (tid 79)`."""
+    sample = case.scene.thread(key)
+    name = (sample.name or sample.comm) if sample is not None else ""
+    return f"thread {name} (tid {key[1]})" if name else f"tid {key[1]}"
+
+
+def waiting(case: Case, key: Key) -> str:
+    """What a thread is in, as a verb phrase."""
+    wait = case.waits.get(key)
+    if wait is None:
+        return "has exited" if case.scene.exited(key[0]) or key[0] < 0 else "could not be looked at"
+    age = f" since {duration(wait.since_s)}" if wait.since_s is not None and wait.since_s >= 1 else ""
+    if wait.kind is WaitKind.STOPPED:
+        tracer = wait.holder.pid if wait.holder is not None else None
+        return f"is stopped by its tracer, pid {tracer}{age}" if tracer else f"is stopped by a signal{age}"
+    if wait.kind is WaitKind.RUNNING:
+        return f"is on the CPU{_where(case, key)}"
+    if wait.kind is WaitKind.TIMER:
+        left = f", {duration(wait.lasts_s)} to go" if wait.lasts_s is not None else ""
+        return f"sleeps{_where(case, key)}{left}{age}"
+    if wait.kind in (WaitKind.COLLECTIVE, WaitKind.P2P):
+        peer = f" from rank {wait.object.peer_rank}" if wait.object.peer_rank is not None else ""
+        return f"waits in {wait.object.name or 'a collective'}{peer}{age}"
+    thing = _PLAIN.get(wait.kind, wait.kind.value)
+    path = f" {wait.object.path}" if wait.object.path else ""
+    if wait.cause is Kind.IPC_PIPE_FULL:
+        return f"writes to {thing}{path} that is full{_holder(case, wait)}{age}"
+    return f"waits for {thing}{path}{_holder(case, wait)}{_where(case, key)}{age}"
+
+
+def _holder(case: Case, wait: Blocked) -> str:
+    holder = wait.holder
+    if holder is None:
+        return ""
+    if not holder.alive:
+        return f" whose recorded owner {holder.tid or holder.pid} does not exist"
+    if wait.kind is WaitKind.CHILD:
+        return f" {holder.pid}"
+    if wait.kind in (WaitKind.PIPE, WaitKind.SOCKET, WaitKind.POLL):
+        return f" whose other end is with pid {holder.pid}"
+    if holder.pid == wait.key[0] and holder.tid is not None:
+        return f" held by {thread(case, (holder.pid, holder.tid))}"
+    return f" held by pid {holder.pid}"
+
+
+def _where(case: Case, key: Key) -> str:
+    sample = case.scene.thread(key)
+    frame = first_own_frame(sample.frames) if sample is not None else None
+    if frame is None:
+        return ""
+    file = f" ({frame.file.rpartition('/')[2]}:{frame.line})" if frame.file and frame.line else ""
+    return f" in {frame.function}{file}"
+
+
+def summary(case: Case, finding: Finding) -> str:
+    """The verdict as a person would say it."""
+    if finding.state is State.IDLE:
+        return "Everybody waits for work from outside: nothing hangs."
+    if finding.state is State.ENDED:
+        return "The job has ended and nobody waits for it."
+    if finding.state is State.RUNNING:
+        return "Everything moves, and nobody is late in particular."
+    if finding.state is State.UNKNOWN:
+        return _unknown(case, finding)
+    if finding.cause is Kind.COLLECTIVE_OP_MISMATCH or (
+        finding.diverged_at is not None and not finding.cycle
+    ):
+        return f"The ranks wait in different operations: {_operations(case)}. None of them can complete."
+    if finding.cycle:
+        steps = "; ".join(f"{who(case, key)} {waiting(case, key)}" for key in finding.cycle)
+        kept = f" {_victims(case, finding)} waits for them." if finding.victims else ""
+        return f"Deadlock: {steps}.{kept}"
+    if not finding.victims and all(one.part is Part.PARTY for one in finding.named) and finding.named:
+        steps = "; ".join(
+            f"{who(case, one.key)} {waiting(case, one.key)}" for one in finding.named if one.key
+        )
+        return f"{_capital(steps)}{_nobody(finding)}."
+    return _accuse(case, finding)
+
+
+def _accuse(case: Case, finding: Finding) -> str:
+    first = finding.named[0] if finding.named else None
+    if first is None:
+        return "Somebody waits without end, and who keeps it waiting is not known."
+    absent = [one.rank for one in finding.named if one.part is Part.ABSENT and one.rank is not None]
+    if absent and first.key is None:
+        verb = "never started" if finding.cause is Kind.RENDEZVOUS_MISSING_RANK else "is gone"
+        return f"Rank {fold(absent)} {verb}; {_victims(case, finding)} waits for it."
+    keeps = f" keeps {_victims(case, finding)} waiting" if finding.victims else ""
+    start = next((i for i, key in enumerate(finding.chain) if first.key and key[0] == first.key[0]), None)
+    tail = finding.chain[start:] if start is not None else (first.key,) if first.key else ()
+    told: list[str] = []
+    subject = _process(case, first)
+    for index, key in enumerate(tail):
+        told.append(f"{_short_name(case, first, key, is_first=index == 0)} {waiting(case, key)}")
+    return f"{subject}{keeps}: {'; '.join(told)}{_nobody(finding)}." if told else f"{subject}{keeps}."
+
+
+def _short_name(case: Case, first: Named, key: Key, *, is_first: bool) -> str:
+    if is_first and key[0] == key[1]:
+        return "it"
+    return thread(case, key) if first.key is not None and key[0] == first.key[0] else who(case, key)
+
+
+def _nobody(finding: Finding) -> str:
+    if finding.cause is Kind.FILE_LOCK_STALE:
+        return ", which nobody alive holds"
+    if finding.cause is Kind.LOCK_AFTER_FORK:
+        return ", copied by fork from a parent whose thread held it"
+    if finding.cause is Kind.IPC_NO_EOF:
+        return ", of which it holds the only write end itself"
+    return ""
+
+
+def _process(case: Case, one: Named) -> str:
+    if one.key is None:
+        return f"Rank {one.rank}"
+    return _capital(who(case, (one.key[0], one.key[0])))
+
+
+def _victims(case: Case, finding: Finding) -> str:
+    ranks = [rank for key in finding.victims if (rank := case.scene.who.rank(key[0])) is not None]
+    if ranks:
+        words = f"rank{'s' if len(set(ranks)) > 1 else ''} {fold(ranks)}"
+    else:
+        pids = sorted({key[0] for key in finding.victims})
+        words = f"pid {', '.join(map(str, pids))}" if pids else "nobody"
+    oldest = max(
+        (wait.since_s or 0.0 for key in finding.victims if (wait := case.waits.get(key))), default=0.0
+    )
+    first = case.waits.get(finding.victims[0]) if finding.victims else None
+    name = first.object.name if first is not None and first.kind is WaitKind.COLLECTIVE else None
+    op = f" in {name}" if name else ""
+    return f"{words}{op}{f' since {duration(oldest)}' if oldest >= 1 else ''}"
+
+
+def _operations(case: Case) -> str:
+    ops: dict[str, list[int]] = {}
+    for key, wait in sorted(case.waits.items()):
+        rank = case.scene.who.rank(key[0])
+        if wait.kind is WaitKind.COLLECTIVE and rank is not None:
+            ops.setdefault(wait.object.name or "unknown", []).append(rank)
+    return "; ".join(
+        f"rank{'s' if len(ranks) > 1 else ''} {fold(ranks)} in {op}" for op, ranks in sorted(ops.items())
+    )
+
+
+def _unknown(case: Case, finding: Finding) -> str:
+    if finding.victims:
+        end = finding.chain[-1] if len(finding.chain) > 1 else None
+        rest = f"; {who(case, end)} {waiting(case, end)}" if end is not None else ""
+        return (
+            f"Not decided: {_victims(case, finding)} waits{rest}. What is missing is listed under coverage."
+        )
+    return "The evidence does not say whether anything hangs; what is missing is listed under coverage."
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def names(keys: Iterable[Key]) -> str:
+    """Pids of threads, once each."""
+    return ", ".join(str(pid) for pid in dict.fromkeys(pid for pid, _ in keys))
