@@ -34,11 +34,11 @@ NAMED_LOCALS: dict[str, tuple[str, ...]] = {
     "Barrier.wait": ("self._parties", "self._count"),
 }
 
-# Those whose value is the path of a file that is a lock by existing.
+# Those whose value is the path of a file that is a lock by existing; names as in the evidence, without "self.".
 LOCK_FILE_VALUES = frozenset(
     {
-        ("FileBaton.wait", "self.lock_file_path"),
+        ("FileBaton.wait", "lock_file_path"),
         ("BaseFileLock.acquire", "lock_filename"),
-        ("SoftFileLock._acquire", "self._lock_file"),
+        ("SoftFileLock._acquire", "_lock_file"),
     }
 )

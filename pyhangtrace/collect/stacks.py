@@ -150,7 +150,7 @@ def _sample(pid: int, thread: ThreadCapture) -> ThreadSample:
         named_values=tuple(
             NamedValue(
                 function=printable(function),
-                name=name,
+                name=name.removeprefix("self."),
                 value=printable(value) if isinstance(value, str) else value,
             )
             for function, name, value in thread["named_values"]
@@ -241,6 +241,35 @@ def exec_start_ms(path: str) -> float | None:
         return None
 
 
+def _sleeps(thread: ThreadSample) -> bool:
+    return not thread.moved and not thread.running and thread.state != "R"
+
+
+def carry_asleep(
+    before: Mapping[int, ProcessPicture], pictures: dict[int, ProcessPicture], passed_s: float
+) -> dict[int, ProcessPicture]:
+    """Takes over from an earlier look what is still true: a thread that has not run since has slept so much longer."""
+    result = dict(pictures)
+    for pid, shown in pictures.items():
+        if pid not in before:
+            continue
+        earlier = {thread.tid: thread for thread in before[pid].threads}
+        threads = []
+        for thread in shown.threads:
+            old = earlier.get(thread.tid)
+            if (
+                old is not None
+                and old.asleep_for_s is not None
+                and _sleeps(thread)
+                and thread.slices is not None
+                and (old.run_ns, old.slices) == (thread.run_ns, thread.slices)
+            ):
+                thread = replace(thread, asleep_for_s=round(old.asleep_for_s + passed_s, 3))
+            threads.append(thread)
+        result[pid] = replace(shown, threads=tuple(threads))
+    return result
+
+
 def with_asleep(
     reader: GuardedReader, pictures: dict[int, ProcessPicture], *, deadline_s: float
 ) -> tuple[dict[int, ProcessPicture], bool]:
@@ -249,7 +278,7 @@ def with_asleep(
         pid: [
             (thread.tid, shown.cpus[thread.tid])
             for thread in shown.threads
-            if thread.tid in shown.cpus and not thread.moved and not thread.running and thread.state != "R"
+            if thread.tid in shown.cpus and thread.asleep_for_s is None and _sleeps(thread)
         ]
         for pid, shown in pictures.items()
     }

@@ -92,7 +92,9 @@ def _launchers(group: Group, table: ProcessTable) -> set[int]:
             found.add(pid)
             continue
         ranks = {_rank_variable(child, group) for child in children} - {None}
-        if len(ranks) > 1 or (len(ranks) == 1 and _rank_variable(pid, group) is None and pid == group.root):
+        mine = _rank_variable(pid, group)
+        # A rank may start the other ones; then its own number is none of theirs.
+        if ranks and (mine is None or (len(ranks) > 1 and mine in ranks)):
             found.add(pid)
     return found
 

@@ -1,0 +1,185 @@
+"""One look: all threads of the given processes, and what their waits lead to, at one moment."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from pyhangtrace.collect import arguments, file_locks, files, lock_files, stacks
+from pyhangtrace.collect.guarded import GuardedReader
+from pyhangtrace.collect.named_values import NAMED_LOCALS
+from pyhangtrace.collect.processes import read_uptime
+from pyhangtrace.collect.procfs import PROC
+from pyhangtrace.collect.stacks import ProcessPicture
+from pyhangtrace.model.evidence import FdFacts, FileLock, Look, SourceStatus
+from pyhangtrace.model.kinds import SourceState
+from pyhangtrace.model.process_table import ProcessTable
+
+_SEARCH_S = 0.25  # for holders outside the job, among all processes of the host
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """A look and what the next one builds on."""
+
+    look: Look
+    taken: float  # time.monotonic()
+    pictures: dict[int, ProcessPicture]
+    files: files.OpenFiles
+    coverage: tuple[SourceStatus, ...] = field(default=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looker:
+    """Takes looks. `leave_out` are our own processes; `job` bounds what "older than the job" means."""
+
+    reader: GuardedReader
+    table: ProcessTable
+    job: Sequence[int]
+    machine: str
+    began: float
+    leave_out: Collection[int] = ()
+    proc_root: str = PROC
+
+    def look(self, pids: Sequence[int], *, before: Seen | None = None, deadline_s: float) -> Seen:
+        """One look at these processes; each step gets what is left of the deadline."""
+        until = time.monotonic() + deadline_s
+
+        def left() -> float:
+            return max(0.05, until - time.monotonic())
+
+        taken = time.monotonic()
+        pictures = stacks.collect(
+            self.reader, pids, named_locals=NAMED_LOCALS, deadline_s=left(), proc_root=self.proc_root
+        )
+        if before is not None:
+            pictures = stacks.carry_asleep(before.pictures, pictures, taken - before.taken)
+        pictures, sleep_known = stacks.with_asleep(self.reader, pictures, deadline_s=left())
+        samples = arguments.collect(
+            self.reader,
+            [thread for shown in pictures.values() for thread in shown.threads],
+            machine=self.machine,
+            deadline_s=left(),
+            proc_root=self.proc_root,
+        )
+        table = file_locks.read(self.proc_root)
+        locks = file_locks.concerning(table or (), (*self.job, *pids), ())
+        known_paths = file_locks.paths(locks, proc_root=self.proc_root)
+        polled, trouble = lock_files.collect(self.reader, lock_files.paths(samples), deadline_s=left())
+        open_files = files.collect(
+            self.reader,
+            samples,
+            tuple(dict.fromkeys((*self.job, *pids))),
+            paths={*known_paths.values(), *(file.path for file in polled)},
+            before=before.files if before is not None else None,
+            deadline_s=left(),
+            search_s=min(_SEARCH_S, left()),
+            leave_out=self.leave_out,
+            proc_root=self.proc_root,
+        )
+        look = Look(
+            at_s=round(taken - self.began, 4),
+            threads=tuple(samples),
+            fds=files.facts(open_files),
+            file_locks=file_locks.complete(locks, known_paths, open_files.openers, proc_root=self.proc_root),
+            lock_files=lock_files.complete(
+                polled, open_files.openers, self.job, self.table, read_uptime(self.proc_root)
+            ),
+        )
+        coverage = _coverage(
+            sleep_known=sleep_known, locks_known=table is not None, open_files=open_files, trouble=trouble
+        )
+        return Seen(look=look, taken=taken, pictures=pictures, files=open_files, coverage=coverage)
+
+
+def joined(first: Seen, more: Seen) -> Seen:
+    """A look at the job and one at outsiders taken right after it, as one picture."""
+    threads = {(thread.pid, thread.tid): thread for thread in (*more.look.threads, *first.look.threads)}
+    look = replace(
+        first.look,
+        threads=tuple(threads[key] for key in sorted(threads)),
+        fds=_distinct_fds((*more.look.fds, *first.look.fds)),
+        file_locks=_distinct_locks((*first.look.file_locks, *more.look.file_locks)),
+        lock_files=tuple(
+            {file.path: file for file in (*more.look.lock_files, *first.look.lock_files)}.values()
+        ),
+    )
+    openers = more.files.openers
+    merged = files.OpenFiles(
+        described={**first.files.described, **more.files.described},
+        sockets={**first.files.sockets, **more.files.sockets},
+        openers=replace(
+            openers,
+            by_link={**first.files.openers.by_link, **openers.by_link},
+            complete=openers.complete and first.files.openers.complete,
+            searched=openers.searched | first.files.openers.searched,
+        ),
+        problem=first.files.problem or more.files.problem,
+    )
+    return replace(
+        first,
+        look=look,
+        pictures={**first.pictures, **more.pictures},
+        files=merged,
+        coverage=distinct_coverage((*first.coverage, *more.coverage)),
+    )
+
+
+def _distinct_fds(found: Iterable[FdFacts]) -> tuple[FdFacts, ...]:
+    by_key = {(fd.pid, fd.fd): fd for fd in found}
+    return tuple(by_key[key] for key in sorted(by_key))
+
+
+def _distinct_locks(found: Iterable[FileLock]) -> tuple[FileLock, ...]:
+    by_key: dict[tuple[int, int, str, int, str], FileLock] = {}
+    for lock in found:
+        key = (lock.device, lock.inode, lock.kind, lock.pid, lock.access)
+        # The later look knows more paths, the earlier one more waiters: take whichever names the file.
+        if key not in by_key or by_key[key].path is None:
+            by_key[key] = lock
+    return tuple(by_key[key] for key in sorted(by_key))
+
+
+def distinct_coverage(statuses: Iterable[SourceStatus]) -> tuple[SourceStatus, ...]:
+    """One entry per source; a failure in any look is what is kept."""
+    kept: dict[str, SourceStatus] = {}
+    for status in statuses:
+        if status.source not in kept or kept[status.source].state is SourceState.USED:
+            kept[status.source] = status
+    return tuple(kept.values())
+
+
+def _coverage(
+    *, sleep_known: bool, locks_known: bool, open_files: files.OpenFiles, trouble: Sequence[str]
+) -> tuple[SourceStatus, ...]:
+    found = [
+        _status("asleep times", sleep_known, "the kernel shows no /proc/PID/task/TID/sched", ""),
+        _status("file locks", locks_known, "/proc/locks cannot be read", ""),
+        _status(
+            "open files",
+            open_files.openers.complete,
+            "not every process could be searched for the other ends of pipes, sockets and files",
+            "run as root",
+        ),
+    ]
+    if open_files.problem is not None:
+        found.append(_status("sockets", False, open_files.problem, "run as root; modprobe unix_diag"))
+    if trouble:
+        found.append(_status("lock files", False, "; ".join(trouble), ""))
+    return tuple(found)
+
+
+def _status(source: str, works: bool, reason: str, fix: str) -> SourceStatus:  # noqa: FBT001 (private, one line a call)
+    if works:
+        return SourceStatus(source=source, state=SourceState.USED)
+    return SourceStatus(source=source, state=SourceState.FAILED, reason=reason, fix=fix)
+
+
+def process_problems(pictures: Mapping[int, ProcessPicture]) -> dict[int, tuple[str, int | None]]:
+    """(problem, thread) of the processes that gave nothing or not everything."""
+    return {
+        pid: (shown.problem, shown.problem_tid)
+        for pid, shown in pictures.items()
+        if shown.problem is not None
+    }

@@ -1,0 +1,336 @@
+"""The group of a process, on process tables as each launcher leaves them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from pyhangtrace.discover import job, recognise, roles
+from pyhangtrace.model.kinds import Role
+from pyhangtrace.model.process_table import ProcessStat, ProcessTable
+
+SPAWN = (
+    "python",
+    "-c",
+    "from multiprocessing.spawn import spawn_main; spawn_main()",
+    "--multiprocessing-fork",
+)
+TRACKER = ("python", "-c", "from multiprocessing.resource_tracker import main;main(5)")
+
+
+@dataclass
+class Host:
+    """A made-up host: `add` in the order of start."""
+
+    rows: list[ProcessStat] = field(default_factory=list)
+    command: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    variables: dict[int, dict[str, str]] = field(default_factory=dict)
+
+    def add(
+        self,
+        pid: int,
+        ppid: int,
+        *arguments: str,
+        comm: str | None = None,
+        uid: int = 1000,
+        flags: int = 0,
+        **variables: str,
+    ) -> None:
+        name = comm if comm is not None else recognise.base_name(arguments[0])[:15]
+        self.rows.append(
+            ProcessStat(
+                pid=pid, comm=name, state="S", ppid=ppid, start_ticks=len(self.rows), uid=uid, flags=flags
+            )
+        )
+        self.command[pid] = arguments
+        self.variables[pid] = variables
+
+    @property
+    def table(self) -> ProcessTable:
+        return ProcessTable.of(self.rows)
+
+    def arguments(self, pids: Sequence[int]) -> Mapping[int, tuple[str, ...]]:
+        return {pid: self.command[pid] for pid in pids}
+
+    def environs(self, pids: Sequence[int], names: Sequence[str]) -> Mapping[int, Mapping[str, str]]:
+        return {
+            pid: {name: value for name, value in self.variables[pid].items() if name in names} for pid in pids
+        }
+
+    def find(self, *pids: int, ourselves: tuple[int, ...] = ()) -> job.Group:
+        return job.find(pids, self.table, self, ourselves=ourselves)
+
+    def roles(self, *pids: int, **more: object) -> dict[int, roles.Identity]:
+        return roles.assign(self.find(*pids), self.table, **more)  # type: ignore[arg-type]
+
+
+def ranks(identities: Mapping[int, roles.Identity]) -> dict[int, int | None]:
+    return {
+        pid: next((claim.rank for claim in identity.claims if claim.rank is not None), None)
+        for pid, identity in identities.items()
+        if identity.claims
+    }
+
+
+@pytest.fixture
+def host() -> Host:
+    made = Host()
+    made.add(1, 0, "/sbin/init", uid=0)
+    made.add(2, 0, comm="kthreadd", uid=0, flags=0x00200000)
+    made.add(50, 1, "-bash", comm="bash")
+    return made
+
+
+def torchrun(host: Host, ranks: int = 2) -> None:
+    host.add(100, 50, "/usr/bin/python3", "/usr/bin/torchrun", "--nproc-per-node", str(ranks), "train.py")
+    for rank in range(ranks):
+        host.add(
+            101 + rank,
+            100,
+            "/usr/bin/python3",
+            "-u",
+            "train.py",
+            RANK=str(rank),
+            LOCAL_RANK=str(rank),
+            WORLD_SIZE=str(ranks),
+            MASTER_ADDR="127.0.0.1",
+            MASTER_PORT="29500",
+        )
+
+
+@pytest.mark.parametrize("asked", [100, 101, 102, 103, 104])
+def test_torchrun_from_any_process(host: Host, asked: int) -> None:
+    torchrun(host)
+    loader = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+    host.add(103, 102, "/usr/bin/python3", "-u", "train.py", **loader)
+    host.add(104, 102, *TRACKER, **loader)
+    found = host.find(asked)
+    assert found.root == 100
+    assert set(found.members) == {100, 101, 102, 103, 104}
+    assert found.found_by.startswith("launcher torchrun 100")
+    identities = host.roles(asked)
+    assert {pid: identity.role for pid, identity in identities.items()} == {
+        100: Role.LAUNCHER,
+        101: Role.RANK,
+        102: Role.RANK,
+        103: Role.DATA_WORKER,
+        104: Role.OTHER,
+    }
+    assert ranks(identities) == {101: 0, 102: 1}
+    assert roles.world_size(identities) == 2
+
+
+def test_the_agent_of_a_cluster_job_has_its_nodes_rank(host: Host) -> None:
+    torchrun(host)
+    host.variables[100].update(RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT="29500")
+    identities = host.roles(102)
+    assert identities[100].role is Role.LAUNCHER
+    assert ranks(identities) == {101: 0, 102: 1}
+
+
+@pytest.mark.parametrize("asked", [200, 202])
+@pytest.mark.parametrize("method", ["spawn", "fork"])
+def test_multiprocessing_children(host: Host, asked: int, method: str) -> None:
+    script = ("python", "train.py")
+    child = SPAWN if method == "spawn" else script
+    host.add(200, 50, *script)
+    host.add(201, 200, *TRACKER)
+    host.add(202, 200, *child)
+    host.add(203, 200, *child)
+    assert set(host.find(asked).members) == {200, 201, 202, 203}
+    identities = host.roles(asked)
+    assert {pid: identity.role for pid, identity in identities.items()} == {
+        200: Role.LAUNCHER,
+        201: Role.OTHER,
+        202: Role.RANK,
+        203: Role.RANK,
+    }
+    assert [identities[pid].claims[0].source for pid in (202, 203)] == ["start order", "start order"]
+    memory = {202: {"RANK": "1", "WORLD_SIZE": "2"}, 203: {"RANK": "0", "WORLD_SIZE": "2"}}
+    identities = host.roles(asked, program_environs=memory)
+    assert ranks(identities) == {202: 1, 203: 0}
+    assert identities[202].claims[0].source == "program environ RANK"
+    assert set(roles.wants_program_environ(host.find(asked), host.table)) == {202, 203}
+
+
+def test_data_loader_workers_of_a_single_process_are_no_ranks(host: Host) -> None:
+    host.add(200, 50, "python", "train.py")
+    host.add(201, 200, "python", "train.py")
+    host.add(202, 200, "python", "train.py")
+    identities = host.roles(200, data_workers={201, 202})
+    assert {pid: identity.role for pid, identity in identities.items()} == {
+        200: Role.OTHER,
+        201: Role.DATA_WORKER,
+        202: Role.DATA_WORKER,
+    }
+    assert ranks(identities) == {}
+
+
+@pytest.mark.parametrize("starter", ["python run_tests.py", "bash", "make", "python -m pytest tests"])
+def test_plain_siblings_share_a_store(host: Host, starter: str) -> None:
+    words = starter.split()
+    host.add(300, 50, *words)
+    for rank in range(3):
+        host.add(
+            301 + rank,
+            300,
+            "python",
+            "rank.py",
+            RANK=str(rank),
+            WORLD_SIZE="3",
+            MASTER_ADDR="10.0.0.1",
+            MASTER_PORT="4000",
+        )
+    host.add(
+        310, 300, "python", "rank.py", RANK="0", WORLD_SIZE="1", MASTER_ADDR="10.0.0.1", MASTER_PORT="4001"
+    )
+    host.add(311, 300, "python", "something_else.py")
+    found = host.find(302)
+    program = starter == "python run_tests.py"
+    assert set(found.members) == {301, 302, 303} | ({300} if program else set())
+    identities = host.roles(302)
+    assert ranks(identities) == {301: 0, 302: 1, 303: 2}
+    if program:
+        assert identities[300].role is Role.LAUNCHER
+
+
+def test_mpirun(host: Host) -> None:
+    host.add(400, 50, "mpirun", "-n", "2", "python", "solve.py")
+    for rank in range(2):
+        host.add(
+            401 + rank,
+            400,
+            "python",
+            "solve.py",
+            OMPI_COMM_WORLD_RANK=str(rank),
+            OMPI_COMM_WORLD_SIZE="2",
+            OMPI_COMM_WORLD_LOCAL_RANK=str(rank),
+            PMIX_RANK=str(rank),
+        )
+    assert set(host.find(402).members) == {400, 401, 402}
+    identities = host.roles(402)
+    assert ranks(identities) == {401: 0, 402: 1}
+    assert identities[402].claims[0].local_rank == 1
+    assert host.find(402).framework == "mpi"
+
+
+def vllm(host: Host) -> None:
+    host.add(500, 50, "/venv/bin/python3", "/venv/bin/vllm", "serve", "model")
+    host.add(501, 500, *TRACKER)
+    host.add(502, 500, "VLLM::EngineCore", comm="VLLM::EngineCor")
+    host.add(503, 502, "VLLM::Worker_TP0", comm="VLLM::Worker_TP")
+    host.add(504, 502, "VLLM::Worker_TP1", comm="VLLM::Worker_TP")
+
+
+@pytest.mark.parametrize("asked", [500, 502, 504])
+def test_vllm(host: Host, asked: int) -> None:
+    vllm(host)
+    assert set(host.find(asked).members) == {500, 501, 502, 503, 504}
+    identities = host.roles(asked)
+    assert [identities[pid].role for pid in (500, 502, 503)] == [Role.LAUNCHER, Role.ENGINE, Role.RANK]
+    assert ranks(identities) == {503: 0, 504: 1}
+    assert identities[504].claims[0].coords == (("tp", 1),)
+
+
+@pytest.mark.parametrize("asked", [600, 602, 603])
+def test_sglang(host: Host, asked: int) -> None:
+    host.add(600, 50, "python", "-m", "sglang.launch_server", "--tp", "2")
+    host.add(601, 600, "sglang::scheduler_TP0", comm="sglang::schedul")
+    host.add(602, 600, "sglang::scheduler_TP1", comm="sglang::schedul")
+    host.add(603, 600, "sglang::detokenizer", comm="sglang::detoken")
+    found = host.find(asked)
+    assert set(found.members) == {600, 601, 602, 603}
+    assert found.framework == "sglang"
+    identities = host.roles(asked)
+    assert [identities[pid].role for pid in (601, 602, 603)] == [
+        Role.SCHEDULER,
+        Role.SCHEDULER,
+        Role.DETOKENIZER,
+    ]
+    assert ranks(identities) == {601: 0, 602: 1}
+
+
+def test_a_title_with_several_coordinates_is_no_rank(host: Host) -> None:
+    host.add(600, 50, "python", "-m", "sglang.launch_server")
+    host.add(601, 600, "sglang::scheduler_DP1_PP0_TP3", comm="sglang::schedul")
+    (claim,) = host.roles(601)[601].claims
+    assert claim.rank is None
+    assert claim.coords == (("dp", 1), ("pp", 0), ("tp", 3))
+
+
+def test_ray_keeps_to_the_job(host: Host) -> None:
+    host.add(700, 1, "/ray/raylet/raylet", "--raylet_socket_name=x")
+    host.add(701, 700, "ray::Trainer.step", comm="ray::Trainer", RAY_JOB_ID="01000000")
+    host.add(702, 700, "ray::Trainer.step", comm="ray::Trainer", RAY_JOB_ID="01000000")
+    host.add(703, 700, "ray::Other", comm="ray::Other", RAY_JOB_ID="02000000")
+    host.add(704, 702, "python", "helper.py", RAY_JOB_ID="01000000")
+    assert set(host.find(701).members) == {701, 702, 704}
+
+
+def test_a_compiler_leads_to_whoever_builds(host: Host) -> None:
+    torchrun(host)
+    host.add(110, 102, "ninja", "-v", RANK="1", MASTER_ADDR="127.0.0.1", MASTER_PORT="29500")
+    host.add(111, 110, "/bin/sh", "-c", "nvcc x.cu", RANK="1")
+    host.add(112, 111, "/usr/local/cuda/bin/nvcc", "x.cu", RANK="1")
+    host.add(113, 112, "cicc", "x.ii", RANK="1")
+    found = host.find(101)
+    assert {110, 111, 112, 113} <= set(found.members)
+    identities = host.roles(101)
+    assert [identities[pid].role for pid in (110, 112, 113)] == [Role.COMPILER] * 3
+    assert ranks(identities) == {101: 0, 102: 1}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("-zsh",),
+        ("tmux", "new-session"),
+        ("sshd: me@pts/0",),
+        ("/usr/bin/python3", "-m", "pytest", "-x"),
+        ("/usr/bin/python3", "/usr/local/bin/pytest"),
+        ("/usr/bin/python3", "-B", "-m", "unittest", "discover"),
+        ("/usr/sbin/cron", "-f"),
+        ("make", "test"),
+        ("/usr/bin/python3", "/usr/bin/hangtrace", "demo"),
+    ],
+)
+def test_never_up_through(host: Host, arguments: tuple[str, ...]) -> None:
+    host.add(800, 50, *arguments)
+    host.add(801, 800, *arguments)  # forked, as a worker would be
+    host.add(802, 801, "./a.out")
+    host.add(803, 801, "./b.out")
+    assert set(host.find(802).members) == {802}
+
+
+def test_not_up_to_another_user(host: Host) -> None:
+    host.add(900, 1, "python", "service.py", uid=0)
+    host.add(901, 900, "python", "service.py", uid=1000)
+    host.add(902, 901, "python", "service.py", uid=1000)
+    assert set(host.find(902).members) == {901, 902}
+
+
+def test_fork_of_a_plain_program(host: Host) -> None:
+    host.add(900, 50, "./solver", "-n", "2")
+    host.add(901, 900, "./solver", "-n", "2")
+    host.add(902, 50, "./solver", "-n", "2")
+    assert set(host.find(901).members) == {900, 901}
+
+
+def test_several_pids_are_a_union_and_observers_stay_out(host: Host) -> None:
+    host.add(900, 50, "./one")
+    host.add(901, 50, "./two")
+    host.add(902, 901, "python", "/usr/bin/hangtrace", "attach", "901")
+    host.add(903, 902, "python", "/usr/bin/hangtrace", "attach", "901")
+    assert host.find(900, 901, ourselves=(902,)).members == (900, 901)
+
+
+def test_a_rank_that_starts_the_others_is_a_rank(host: Host) -> None:
+    store = {"WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+    host.add(900, 50, "python", "train.py", RANK="0", **store)
+    host.add(901, 900, "python", "train.py", "worker", RANK="1", **store)
+    host.add(902, 900, "python", "train.py", "worker", RANK="2", **store)
+    identities = host.roles(902)
+    assert ranks(identities) == {900: 0, 901: 1, 902: 2}
+    assert identities[900].role is Role.RANK
