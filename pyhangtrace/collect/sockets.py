@@ -65,10 +65,17 @@ def sockets_task(
     for namespace, members in groups.items():
         progress(members[0])
         wanted = {inode for pid in members for inode in argument[pid]}
-        found = {}
-        for family, table in _TABLES:
-            text = read_text(f"{state.proc_root}/{members[0]}/net/{table}", _LARGEST_TABLE)
-            found.update(select(parse_inet(text or "", family), wanted))
+        # All tables at once: an IPv4 socket may talk to a dual-stack one, which stands in the other table.
+        found = select(
+            [
+                entry
+                for family, table in _TABLES
+                for entry in parse_inet(
+                    read_text(f"{state.proc_root}/{members[0]}/net/{table}", _LARGEST_TABLE) or "", family
+                )
+            ],
+            wanted,
+        )
         problem = None
         if wanted - found.keys():
             try:
@@ -101,7 +108,7 @@ def select(sockets: Iterable[tuple[int, SocketFacts]], wanted: set[int]) -> dict
     """Those wanted, with `peer_inode`, and the other ends themselves."""
     by_inode = dict(sockets)
     by_ends = {
-        (facts.family, facts.local, facts.remote): inode
+        (facts.local, facts.remote): inode
         for inode, facts in by_inode.items()
         if facts.family.startswith("tcp") and inode and facts.state != "LISTEN"
     }
@@ -110,15 +117,11 @@ def select(sockets: Iterable[tuple[int, SocketFacts]], wanted: set[int]) -> dict
         facts = by_inode[inode]
         peer = facts.peer_inode
         if peer is None and facts.family.startswith("tcp"):
-            peer = _tcp_peer(facts, by_ends)
+            peer = by_ends.get((facts.remote, facts.local))
         found[inode] = replace(facts, peer_inode=peer)
         if peer is not None and peer in by_inode:
             found.setdefault(peer, replace(by_inode[peer], peer_inode=inode))
     return found
-
-
-def _tcp_peer(facts: SocketFacts, by_ends: dict[tuple[str, str, str], int]) -> int | None:
-    return by_ends.get((facts.family, facts.remote, facts.local))
 
 
 def parse_inet(text: str, family: str) -> Iterator[tuple[int, SocketFacts]]:

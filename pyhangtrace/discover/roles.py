@@ -52,6 +52,7 @@ def assign(
             identity.claims.clear()
     _workers_of_ranks(group, table, result)
     _by_start_order(group, table, result)
+    _starters_of_ranks(group, table, result)
     return result
 
 
@@ -232,5 +233,11 @@ def _by_start_order(group: Group, table: ProcessTable, result: dict[int, Identit
         for rank, pid in enumerate(children):
             result[pid].role = Role.RANK
             result[pid].claims.append(RankClaim(source=START_ORDER, rank=rank))
-        if parent in result and result[parent].role is Role.OTHER:
-            result[parent].role = Role.LAUNCHER
+
+
+def _starters_of_ranks(group: Group, table: ProcessTable, result: dict[int, Identity]) -> None:
+    """Whoever started ranks and is nothing else is their launcher."""
+    for pid in group.members:
+        children = [result[child].role for child in table.children(pid) if child in result]
+        if result[pid].role is Role.OTHER and (Role.RANK in children or Role.SCHEDULER in children):
+            result[pid].role = Role.LAUNCHER
