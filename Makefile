@@ -1,6 +1,7 @@
 # `make` alone lists the targets.
 VENV ?= .venv
 PYTEST_ARGS ?=
+SCOREBOARD_ARGS ?=
 export VENV
 
 BIN := $(VENV)/bin
@@ -9,11 +10,11 @@ BUILT_FROM := tools/setup.sh pyproject.toml CMakeLists.txt $(shell find native -
 CXX_FILES = $(shell find native pyhangtrace tests -name '*.[ch]pp' -o -name '*.[ch]')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-test demo test test-full native-test lint format bench clean
+.PHONY: help setup setup-test demo test test-full native-test scoreboard lint format bench clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@echo "Variables: PYTHON, TORCH_PIP_ARGS, PYTEST_ARGS (see README.md)"
+	@echo "Variables: PYTHON, TORCH_PIP_ARGS, PYTEST_ARGS, SCOREBOARD_ARGS (see README.md)"
 
 setup: $(STAMPS)/setup ## Make .venv/bin/hangtrace ready, with all extras and without PyTorch
 setup-test: $(STAMPS)/setup-test ## The same, and what the tests need
@@ -37,6 +38,9 @@ test: native-test ## All tests but the long ones
 
 test-full: native-test ## All tests, the long ones too
 	$(BIN)/python -m pytest -m "not benchmark" $(PYTEST_ARGS)
+
+scoreboard: setup-test ## Every program of tests/hangs against hangtrace, and how it did
+	$(BIN)/python -m tests.hangs.scoreboard $(SCOREBOARD_ARGS)
 
 bench: setup-test ## Measure what a look costs
 	$(BIN)/python -m pytest -m benchmark -s $(PYTEST_ARGS) tests/benchmarks
