@@ -58,6 +58,13 @@ CallInstruction call_before(const elf::Module& module, Address return_va) {
   return call;
 }
 
+bool is_signal_trampoline(const elf::Module& module, Address va) {
+  constexpr std::array<std::uint8_t, 9> trampoline{0x48, 0xc7, 0xc0, 0x0f, 0,
+                                                   0,    0,    0x0f, 0x05};  // rt_sigreturn
+  std::array<std::uint8_t, 9> code{};
+  return module.read_va(va, std::as_writable_bytes(std::span(code))) && code == trampoline;
+}
+
 // jmp [rip + disp32], with endbr64 (-fcf-protection) and bnd (MPX, IBT) prefixes.
 std::optional<Address> CallResolver::stub_slot(const elf::Module& module, Address va) {
   std::array<std::uint8_t, 11> code{};
@@ -129,6 +136,10 @@ template <class Inside>
 Link CallResolver::link_if(Address return_address, Inside inside) {
   elf::Location location{};
   const auto call = call_at(return_address, location);
+  if (!call && location.module != nullptr &&
+      is_signal_trampoline(*location.module, return_address - location.bias)) {
+    return Link::indirect;
+  }
   if (!call || !tables_.of(*location.module).function(location.va)) return Link::none;
   Link best = call->indirect || call->slot ? Link::indirect : Link::none;
   const auto consider = [&](Address target) {
@@ -161,6 +172,11 @@ Link CallResolver::link_to_unknown(Address return_address, Address pc) {
     if (target > pc || pc - target > max_unknown || target < here->mapping->start) return false;
     return here->module == nullptr || !tables_.of(*here->module).function(target - here->bias);
   });
+}
+
+bool CallResolver::follows_call(Address return_address) {
+  elf::Location location{};
+  return call_at(return_address, location).has_value();
 }
 
 std::optional<Address> CallResolver::callee(Address return_address) {

@@ -18,10 +18,13 @@ struct CallInstruction {
 };
 CallInstruction call_before(const elf::Module& module, Address return_va);
 
+/// Whether the code is that to which the kernel lets signal handlers return: it is not called by anybody.
+bool is_signal_trampoline(const elf::Module& module, Address va);
+
 /// How well a return address fits a function as the one that was called.
 enum class Link {
   none,       // not a return address, or one of a call to something else
-  indirect,   // the target of the call is not known
+  indirect,   // the target of the call is not known, or a signal handler's return to the kernel
   tail_call,  // the target of the call jumps into the function
   direct,     // calls the function, directly or through its PLT or GOT entry
 };
@@ -35,6 +38,8 @@ class CallResolver {
   Link link(Address return_address, Address begin, Address end);
   /// The same for code without unwind table around `pc`, whose begin is unknown.
   Link link_to_unknown(Address return_address, Address pc);
+  /// Whether a call instruction ends at the address.
+  bool follows_call(Address return_address);
   /// What the call before the return address calls, if the instruction or its PLT or GOT entry tells.
   std::optional<Address> callee(Address return_address);
 

@@ -103,15 +103,24 @@ std::uint32_t immediate32(Code code, std::size_t at) {
   return value;
 }
 
-// sub rsp, reg: alloca and arrays of variable length.
+// The ways back to the fixed part of the frame: lea rsp, [rbp + disp]; mov rsp, rbp; lea rsp, [r10 - 8].
+bool is_epilogue(Code code) {
+  return begins(code, {0x48, 0x8d, 0x65}) || begins(code, {0x48, 0x8d, 0xa5}) ||
+         begins(code, {0x48, 0x89, 0xec}) || begins(code, {0x49, 0x8d, 0x62, 0xf8});
+}
+
+// Instructions that move the stack pointer by an amount which is not in the code (alloca, arrays of variable
+// length), or that probe the pages of a large frame. A false hit only costs the exact way.
 bool moves_by_register(Code code) {
+  constexpr std::uint8_t to_rm[] = {0x01, 0x21, 0x29, 0x89};         // add, and, sub, mov rsp, reg
+  constexpr std::uint8_t to_reg[] = {0x03, 0x23, 0x2b, 0x8b, 0x8d};  // add, and, sub, mov, lea rsp, ...
   for (std::size_t at = 0; at + 3 <= code.size(); ++at) {
-    const bool wide = code[at] == 0x48 || code[at] == 0x4c || code[at] == 0x49;
-    if (!wide) continue;
-    if (code[at + 1] == 0x29 && (code[at + 2] & 0xc7) == 0xc4) return true;  // sub rsp, reg
-    if (code[at + 1] == 0x2b && (code[at + 2] & 0xf8) == 0xe0) return true;  // the other encoding
-    if (code[at + 1] == 0x89 && (code[at + 2] & 0xc7) == 0xc4) return true;  // mov rsp, reg
-    if (code[at + 1] == 0x8d && (code[at + 2] & 0x38) == 0x20) return true;  // lea rsp, ...
+    if ((code[at] & 0xf8) != 0x48 || is_epilogue(code.subspan(at))) continue;
+    const bool rm_is_rsp = (code[at] & 1) == 0 && (code[at + 2] & 0xc7) == 0xc4;
+    const bool reg_is_rsp = (code[at] & 4) == 0 && (code[at + 2] & 0x38) == 0x20;
+    if (rm_is_rsp && std::ranges::find(to_rm, code[at + 1]) != std::end(to_rm)) return true;
+    if (reg_is_rsp && std::ranges::find(to_reg, code[at + 1]) != std::end(to_reg)) return true;
+    if (begins(code.subspan(at), {0x48, 0x83, 0x0c, 0x24, 0x00})) return true;  // or qword [rsp], 0
   }
   return false;
 }

@@ -13,8 +13,7 @@ namespace {
 constexpr const Layout& layout = x86_64;
 constexpr int max_depth = 3;
 constexpr std::uint64_t scan_bytes = 64 << 10;
-constexpr std::size_t max_indirect = 64;  // candidates tried
-constexpr Address stack_alignment = 16;   // System V AMD64: at a call
+constexpr Address stack_alignment = 16;  // System V AMD64: at a call
 
 bool is_certain(Link link) {
   return link == Link::direct || link == Link::tail_call;
@@ -47,16 +46,21 @@ Walk::Attempt Walk::attempt(const Registers& registers) {
   const Stack rest = Walk(context_, depth_ + 1).run(registers, false, FoundBy::scan);
   Attempt result;
   result.complete = rest.complete();
-  if (rest.frames.size() < 2) {
-    // Nothing called the outermost frame, so there is nothing to contradict it.
-    if (result.complete) result.next = Link::indirect;
+  if (rest.frames.empty()) return result;
+  const Frame& first = rest.frames[0];
+  if (first.signal_frame) {
+    result.next = Link::indirect;
     return result;
   }
-  const Frame& first = rest.frames[0];
-  if (first.module == nullptr || first.sp == 0) return result;
+  if (rest.frames.size() <= 2 && result.complete) {
+    // A thread's entry calls one function, once.
+    result.next = Link::direct;
+    return result;
+  }
+  if (rest.frames.size() < 2) return result;
+  if (first.module == nullptr) return result;
   const auto range = context_.tables.of(*first.module).function(first.va);
   if (!range) return result;
-  result.second_slot = first.sp - sizeof(Address);
   result.next = context_.calls.link(rest.frames[1].pc, range->begin + first.bias, range->end + first.bias);
   return result;
 }
@@ -100,14 +104,15 @@ std::optional<Walk::Repair> Walk::repair_frame_pointer(const Frame& frame, const
   }
 
   std::vector<Candidate> certain;
-  std::vector<Candidate> indirect;
+  std::optional<Candidate> first;
+  const Address first_slot = first_return_address(lowest + 8, lowest + scan_bytes);
   for (Address value = lowest; value < lowest + scan_bytes; value += 8) {
     if (--context_.budget.words < 0) return std::nullopt;
     if (!context_.memory.word(value)) break;
     const auto found = candidate(frame, row, registers, value);
     if (!found) continue;
     if (!is_certain(found->link)) {
-      if (indirect.size() < max_indirect) indirect.push_back(*found);
+      if (found->cfa - sizeof(Address) == first_slot && !first) first = found;
       continue;
     }
     const Attempt tried = attempt(row, registers, *found);
@@ -115,49 +120,45 @@ std::optional<Walk::Repair> Walk::repair_frame_pointer(const Frame& frame, const
     certain.push_back(*found);
   }
   if (certain.size() == 1) return accept(certain.front().frame_pointer, FoundBy::scan);
-  if (!certain.empty()) return std::nullopt;
-  for (const Candidate& found : indirect) {
-    const Attempt tried = attempt(row, registers, found);
-    if (!tried.complete || tried.next == Link::none) continue;
-    // If its caller was called through a pointer too, that call may just as well be the one of this function,
-    // and the frame between them a leftover.
-    const bool ambiguous =
-        tried.next == Link::indirect && std::ranges::any_of(indirect, [&](const Candidate& other) {
-          return other.cfa - sizeof(Address) == tried.second_slot;
-        });
-    if (ambiguous) return std::nullopt;
-    return accept(found.frame_pointer, FoundBy::scan);
-  }
-  return std::nullopt;
+  if (!certain.empty() || !first) return std::nullopt;
+  // The caller was itself called just so, hence it is alive, and the word is that of the call it is in.
+  const Attempt tried = attempt(row, registers, *first);
+  if (!tried.complete || !is_certain(tried.next)) return std::nullopt;
+  return accept(first->frame_pointer, FoundBy::scan);
 }
 
+// Where the first word lies that can be a return address; 0 if there is none.
+Address Walk::first_return_address(Address from, Address to) {
+  for (Address slot = from; slot < to; slot += 8) {
+    if ((slot + sizeof(Address)) % stack_alignment != 0) continue;
+    const auto word = context_.memory.word(slot);
+    if (!word || --context_.budget.words < 0) return 0;
+    if (context_.calls.follows_call(*word)) return slot;
+  }
+  return 0;
+}
+
+// Code without unwind table: its frame may have any size, so the return address is the first word that
+// follows a call which may have led here. If the first word that follows any call is no such one, it may be
+// that of a caller without table, or a leftover; then only a call that surely led here is taken.
 std::optional<Walk::Repair> Walk::repair_without_table(const Frame& frame, const Registers& registers) {
   if (!can_repair()) return std::nullopt;
   const Address sp = *registers.get(layout.stack_pointer);
-  std::vector<Address> indirect_slots;
-  std::optional<Repair> first;
-  Attempt first_attempt;
-  for (Address slot = (sp + 7) / 8 * 8; slot < sp + scan_bytes; slot += 8) {
+  const Address lowest = (sp + 7) / 8 * 8;
+  const Address first_slot = first_return_address(lowest, lowest + scan_bytes);
+  if (first_slot == 0) return std::nullopt;
+  for (Address slot = first_slot; slot < lowest + scan_bytes; slot += 2 * sizeof(Address)) {
     if (--context_.budget.words < 0) return std::nullopt;
     const auto word = context_.memory.word(slot);
     if (!word) break;
-    if ((slot + sizeof(Address)) % stack_alignment != 0) continue;
     const Link link = context_.calls.link_to_unknown(*word, frame.pc);
-    if (link == Link::none) continue;
-    Registers guess = Registers::from_pc_sp(*word, slot + sizeof(Address));
-    const Attempt tried = attempt(guess);
-    if (!tried.complete || tried.next == Link::none) continue;
-    if (is_certain(link)) return Repair{guess, FoundBy::scan};
-    indirect_slots.push_back(slot);
-    if (!first) {
-      first = Repair{guess, FoundBy::scan};
-      first_attempt = tried;
-    }
-    if (indirect_slots.size() >= max_indirect) break;
+    if (!is_certain(link) && (link == Link::none || slot != first_slot)) continue;
+    const Repair repair{Registers::from_pc_sp(*word, slot + sizeof(Address)), FoundBy::scan};
+    const Attempt tried = attempt(repair.registers);
+    if (tried.complete && (is_certain(tried.next) || (is_certain(link) && tried.next != Link::none)))
+      return repair;
   }
-  const bool ambiguous = first && first_attempt.next == Link::indirect &&
-                         std::ranges::find(indirect_slots, first_attempt.second_slot) != indirect_slots.end();
-  return ambiguous ? std::nullopt : first;
+  return std::nullopt;
 }
 
 }  // namespace hangtrace::unwind

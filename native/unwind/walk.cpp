@@ -93,10 +93,7 @@ Walk::Caller Walk::step(const Row& row, const Registers& registers, Address cfa)
 // (asm/sigcontext.h).
 std::optional<Registers> Walk::from_signal_trampoline(const elf::Module& module, Address va,
                                                       Address sp) const {
-  constexpr std::array<std::uint8_t, 9> trampoline{0x48, 0xc7, 0xc0, 0x0f, 0,
-                                                   0,    0,    0x0f, 0x05};  // mov $15,%rax
-  std::array<std::uint8_t, 9> code{};
-  if (!module.read_va(va, std::as_writable_bytes(std::span(code))) || code != trampoline) return std::nullopt;
+  if (!is_signal_trampoline(module, va)) return std::nullopt;
   constexpr std::array<std::pair<unsigned, Address>, 17> saved{{{8, 40},
                                                                 {9, 48},
                                                                 {10, 56},

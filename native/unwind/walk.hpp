@@ -71,6 +71,7 @@ class Walk {
   std::optional<Repair> repair_without_table(const Frame& frame, const Registers& registers);
   std::optional<Candidate> candidate(const Frame& frame, const Row& row, const Registers& registers,
                                      Address value);
+  Address first_return_address(Address from, Address to);
   Attempt attempt(const Registers& registers);
   Attempt attempt(const Row& row, const Registers& registers, const Candidate& candidate);
 

@@ -1,0 +1,222 @@
+// Unwinds real blocked threads from PC and SP alone and compares with the return addresses they noted
+// themselves.
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "elf/process_modules.hpp"
+#include "memory/process_reader.hpp"
+#include "proc/files.hpp"
+#include "proc/maps.hpp"
+#include "proc/threads.hpp"
+#include "unwind/naming.hpp"
+#include "unwind/unwinder.hpp"
+
+namespace {
+
+using namespace hangtrace;
+using Clock = std::chrono::steady_clock;
+
+constexpr auto patience = std::chrono::seconds(60);
+constexpr std::size_t copied = 32 << 10;
+
+struct NotedThread {
+  int tid = 0;
+  std::string shape;
+  std::string way;  // how the shape was called
+  std::string call;
+  std::int64_t syscall_number = 0;
+  std::vector<memory::Address> returns;  // innermost first
+};
+
+// The target program; it and its threads end with this object.
+class Target {
+ public:
+  explicit Target(const std::string& path) {
+    int in[2];
+    int out[2];
+    REQUIRE(::pipe2(in, O_CLOEXEC) == 0);
+    REQUIRE(::pipe2(out, O_CLOEXEC) == 0);
+    pid_ = ::fork();
+    REQUIRE(pid_ >= 0);
+    if (pid_ == 0) {
+      ::dup2(in[0], STDIN_FILENO);
+      ::dup2(out[1], STDOUT_FILENO);
+      ::execl(path.c_str(), path.c_str(), static_cast<char*>(nullptr));
+      ::_exit(127);
+    }
+    ::close(in[0]);
+    ::close(out[1]);
+    stdin_ = in[1];
+    read_notes(out[0]);
+    ::close(out[0]);
+  }
+  ~Target() {
+    ::close(stdin_);
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  Target(const Target&) = delete;
+  Target& operator=(const Target&) = delete;
+
+  int pid() const { return pid_; }
+  const std::vector<NotedThread>& threads() const { return threads_; }
+
+ private:
+  void read_notes(int from) {
+    std::string text;
+    const auto deadline = Clock::now() + patience;
+    while (text.find("end\n") == std::string::npos) {
+      REQUIRE(Clock::now() < deadline);
+      pollfd descriptor{from, POLLIN, 0};
+      REQUIRE(::poll(&descriptor, 1, 1000) >= 0);
+      if ((descriptor.revents & (POLLIN | POLLHUP)) == 0) continue;
+      char piece[4096];
+      const ssize_t count = ::read(from, piece, sizeof piece);
+      REQUIRE(count > 0);
+      text.append(piece, static_cast<std::size_t>(count));
+    }
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line) && line != "end";) {
+      std::istringstream words(line);
+      NotedThread& thread = threads_.emplace_back();
+      words >> thread.tid >> thread.shape >> thread.way >> thread.call >> thread.syscall_number >> std::hex;
+      for (memory::Address address; words >> address;) thread.returns.push_back(address);
+    }
+  }
+
+  pid_t pid_ = -1;
+  int stdin_ = -1;
+  std::vector<NotedThread> threads_;
+};
+
+// A thread is on its way when it has noted its frames; this waits until it has arrived.
+proc::SyscallState wait_until_blocked(const proc::TaskDirectory& tasks, const NotedThread& thread) {
+  const auto deadline = Clock::now() + patience;
+  for (;;) {
+    const proc::SyscallState state = tasks.syscall(thread.tid);
+    if (state.activity == proc::Activity::in_syscall && state.number == thread.syscall_number) return state;
+    REQUIRE(Clock::now() < deadline);
+    ::poll(nullptr, 0, 1);
+  }
+}
+
+std::string print(const unwind::Stack& stack, const std::vector<unwind::FrameName>& names) {
+  std::ostringstream text;
+  for (std::size_t i = 0; i < stack.frames.size(); ++i) {
+    text << "  " << std::hex << stack.frames[i].pc << " " << names[i].function << " by "
+         << static_cast<int>(stack.frames[i].found_by) << "\n";
+  }
+  return text.str() + "  " + unwind::describe(stack.end);
+}
+
+struct Outcome {
+  int threads = 0;
+  int complete = 0;
+  int wrong = 0;
+  std::map<std::string, int> incomplete;  // by shape
+};
+
+// The program's own frames must be those noted, in their order, nothing missing between and nothing more; a
+// stack that was cut short must be right as far as it goes. Not noted are the PC of the innermost function
+// and, under a signal handler (which notes the trampoline), that of the function which raised the signal.
+bool agrees(const unwind::Stack& stack, const NotedThread& thread, const std::string& program) {
+  const bool signalled = thread.shape == "in_signal" || thread.shape == "on_other_stack";
+  constexpr memory::Address not_noted = 0;
+  std::vector<memory::Address> expected{not_noted};
+  if (signalled) expected.push_back(not_noted);
+  // The outermost one lies in the C library.
+  expected.insert(expected.end(), thread.returns.begin() + (signalled ? 1 : 0), thread.returns.end() - 1);
+
+  std::vector<memory::Address> own;
+  std::vector<std::size_t> positions;
+  for (std::size_t i = 0; i < stack.frames.size(); ++i) {
+    if (stack.frames[i].module == nullptr || stack.frames[i].module->path() != program) continue;
+    own.push_back(stack.frames[i].pc);
+    positions.push_back(i);
+  }
+  if (own.size() > expected.size() || (stack.complete() && own.size() != expected.size())) return false;
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    const bool noted = std::ranges::count(thread.returns, own[i]) != 0;
+    if (expected[i] == not_noted ? noted : own[i] != expected[i]) return false;
+  }
+  // Frames of the C library: at the thread's start, in the blocking call, and around a signal.
+  if (own.empty()) return !stack.complete();
+  const std::size_t library_inside = positions.front();
+  const std::size_t between = positions.back() + 1 - positions.front() - own.size();
+  if (library_inside > 3 || (signalled ? between > 4 : between != 0)) return false;
+  return !stack.complete() || (stack.frames.size() == positions.back() + 3 &&
+                               stack.frames[positions.back() + 1].pc == thread.returns.back());
+}
+
+Outcome examine(const std::string& program, unwind::Options options, bool show) {
+  const Target target(program);
+  const auto tasks = proc::TaskDirectory::open("/proc", target.pid());
+  REQUIRE(tasks);
+  std::vector<proc::SyscallState> states;
+  for (const NotedThread& thread : target.threads()) states.push_back(wait_until_blocked(*tasks, thread));
+  const auto mappings = proc::read_maps("/proc", target.pid());
+  REQUIRE(mappings);
+  const memory::ProcessReader reader(target.pid());
+  elf::ModuleCache modules;
+  unwind::UnwindCache cache;
+  elf::ProcessModules process(modules, "/proc", target.pid(), *mappings, reader);
+  const unwind::Unwinder unwinder(process, cache, options);
+
+  std::vector<unwind::Stack> stacks;
+  for (const proc::SyscallState& state : states) {
+    const proc::Mapping* mapping = proc::find_mapping(*mappings, state.stack_pointer);
+    REQUIRE(mapping != nullptr);
+    std::vector<std::byte> copy(std::min<std::size_t>(copied, mapping->end - state.stack_pointer));
+    REQUIRE(reader.read(state.stack_pointer, copy));
+    stacks.push_back(
+        unwinder.unwind(unwind::Registers::from_pc_sp(state.program_counter, state.stack_pointer),
+                        {state.stack_pointer, copy}));
+  }
+  const unwind::NamingJob job{&process, stacks};
+  const auto names = unwind::name_stacks(std::span(&job, 1)).front();
+
+  Outcome outcome;
+  const std::string path = proc::read_link("/proc/" + std::to_string(target.pid()) + "/exe").value_or("");
+  for (std::size_t i = 0; i < stacks.size(); ++i) {
+    const NotedThread& thread = target.threads()[i];
+    ++outcome.threads;
+    if (stacks[i].complete()) {
+      ++outcome.complete;
+    } else {
+      ++outcome.incomplete[thread.shape];
+    }
+    const bool right = agrees(stacks[i], thread, path);
+    if (!right) ++outcome.wrong;
+    if (!right || (show && !stacks[i].complete())) {
+      MESSAGE(thread.way << " " << thread.shape << " in " << thread.call
+                         << std::string(right ? " incomplete\n" : " WRONG\n") << print(stacks[i], names[i]));
+    }
+  }
+  return outcome;
+}
+
+}  // namespace
+
+TEST_CASE("all blocked threads of every build are found right") {
+  for (const std::string build : {HT_UNWIND_TARGETS}) {
+    CAPTURE(build);
+    const Outcome outcome = examine(build, {}, true);
+    MESSAGE(build << ": " << outcome.complete << " of " << outcome.threads << " complete, " << outcome.wrong
+                  << " wrong");
+    CHECK(outcome.threads > 100);
+    CHECK(outcome.wrong == 0);
+  }
+}
