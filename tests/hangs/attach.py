@@ -90,6 +90,8 @@ def _harm_done(stage: Running) -> list[str]:
     harm = []
     wanted = {role: waits for program in stage.case.programs for role, waits in program.members.items()}
     for role, member in stage.members.items():
+        if wanted.get(role) is Waits.ENDED:
+            continue
         fields = stat_fields(member.pid, member.tid)
         if fields is None or fields[0] in "ZX":
             harm.append(f"{role} has ended meanwhile")

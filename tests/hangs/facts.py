@@ -26,6 +26,7 @@ class Waits(Enum):
     STOPPED = "stopped"
     RUNNING = "on the CPU"
     COMPILER = "a compiler below it is on the CPU"
+    ENDED = "ended and not yet reaped"
     ANY = "only announced"
 
 

@@ -65,7 +65,7 @@ def judge(
         # Said nothing, so nothing more to hold against it; whether that is right depends on the case.
         return _conclude(findings)
     _check_first(verdict["culprits"], facts, members, findings)
-    _check_parties(verdict["culprits"], facts, members, findings)
+    _check_parties(report, facts, members, findings)
     _check_victims(verdict, facts, members, findings)
     _check_chain(report, facts, members, findings)
     _check_collective(report, facts, findings)
@@ -107,9 +107,9 @@ def _check_named(
             findings.wrong.append(f"names {who}, but that is rank {ranks[entry['pid']]}")
 
 
-def _check_parties(
-    named: list[dict[str, Any]], facts: Facts, members: Mapping[str, Member], findings: _Findings
-) -> None:
+def _check_parties(report: Report, facts: Facts, members: Mapping[str, Member], findings: _Findings) -> None:
+    named = report["verdict"]["culprits"]
+    ranks_missing = report["workload"]["ranks_missing"]
     pids = {(entry["pid"], entry["part"]) for entry in named}
     for role in facts.parties:
         if (members[role].pid, "party") not in pids:
@@ -117,6 +117,8 @@ def _check_parties(
     for rank in facts.absent:
         if not any(entry["part"] == "absent" and entry["rank"] == rank for entry in named):
             findings.left_open.append(f"rank {rank} is not named as absent")
+        if rank not in ranks_missing:
+            findings.left_open.append(f"rank {rank} is not in ranks_missing")
     if facts.parties and any(entry["part"] == "culprit" for entry in named):
         findings.wrong.append("singles somebody out where all are parties")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import platform
@@ -53,8 +52,10 @@ _SYSCALLS: dict[str, dict[Waits, frozenset[int]]] = {
     },
 }
 
-_libc = ctypes.CDLL(None)
-_PR_SET_PDEATHSIG = 1
+#: Asks for SIGKILL when we end (PR_SET_PDEATHSIG) and becomes the program; a preexec_fn is not safe with threads.
+_DIE_WITH_US = (
+    "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9, 0, 0, 0); os.execvp(sys.argv[1], sys.argv[1:])"
+)
 
 
 class NotReached(Exception):
@@ -131,6 +132,8 @@ def descendants(pid: int) -> set[int]:
 def _picture(member: Member, waits: Waits) -> str | None:
     """What must stay the same while the member waits; None when it is not there (yet)."""
     fields = stat_fields(member.pid, member.tid)
+    if fields is not None and waits is Waits.ENDED:
+        return fields[0] if fields[0] == "Z" else None
     if fields is None or fields[0] in "ZX":
         raise NotReached(f"{member.role} (pid {member.pid}) has ended")
     state = fields[0]
@@ -261,18 +264,13 @@ def _start(program: Program, places: dict[str, str], log: Path) -> list[subproce
 def _spawn(argv: list[str], env: dict[str, str], log: Path, *, stdin_open: bool) -> subprocess.Popen[bytes]:
     with log.open("ab") as output:
         return subprocess.Popen(
-            argv,
+            [sys.executable, "-I", "-S", "-c", _DIE_WITH_US, *argv],
             env=env,
             stdin=subprocess.PIPE if stdin_open else subprocess.DEVNULL,
             stdout=output,
             stderr=output,
             start_new_session=True,
-            preexec_fn=_die_with_us,
         )
-
-
-def _die_with_us() -> None:
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def _executable(word: str, scratch: Path) -> str:
@@ -301,7 +299,7 @@ def end_sessions(leaders: list[subprocess.Popen[bytes]]) -> None:
     # Some launchers give each rank a session of its own.
     sessions.update(*(descendants(leader.pid) for leader in leaders))
     deadline = time.monotonic() + END_DEADLINE_S
-    while left := _in_sessions(sessions):
+    while left := in_sessions(sessions):
         # multiprocessing's resource tracker ends by itself and removes the semaphores of the dead.
         late = time.monotonic() > deadline - END_DEADLINE_S / 2
         for pid in left:
@@ -318,7 +316,8 @@ def end_sessions(leaders: list[subprocess.Popen[bytes]]) -> None:
             leader.stdin.close()
 
 
-def _in_sessions(sessions: set[int]) -> set[int]:
+def in_sessions(sessions: set[int]) -> set[int]:
+    """Living processes of these sessions."""
     found = set()
     for pid in (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()):
         fields = stat_fields(pid)

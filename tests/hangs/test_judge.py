@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pyhangtrace.model.kinds import Kind, State
 from tests.hangs.cases import CASES
 from tests.hangs.facts import healthy, hung
 from tests.hangs.judge import Outcome, judge
@@ -50,6 +52,7 @@ def good_report() -> dict[str, Any]:
             {"id": "w1", "pid": 11, "tid": 11, "holder": {"pid": 99, "tid": 99, "alive": True}},
         ],
         "collectives": [{"op": "all_reduce", "missing": [1]}],
+        "workload": {"ranks_missing": []},
         "memory": {"verdict": "normal"},
         "cost": {"stopped_us": {"10": 0}},
     }
@@ -159,6 +162,21 @@ def test_parties_are_all_named_and_nobody_is_singled_out() -> None:
     assert outcome(report, facts) is Outcome.ABSTAINED
     report["verdict"]["culprits"] = [{**named[0], "part": "culprit"}, named[1]]
     assert outcome(report, facts) is Outcome.WRONG
+
+
+def test_facts_speak_the_language_of_the_contract() -> None:
+    kinds = {kind.value for kind in Kind} | {None}
+    states = {state.value for state in State}
+    for case in CASES:
+        assert case.facts.state <= states, case.kind
+        for claimed in (case.facts.symptom, case.facts.cause):
+            assert (claimed or frozenset()) <= kinds, case.kind
+
+
+def test_every_kind_has_its_line_in_the_documentation() -> None:
+    lines = (Path(__file__).parents[2] / "docs" / "hangs.md").read_text().splitlines()
+    for case in CASES:
+        assert sum(line.startswith(f"| `{case.kind}` |") for line in lines) == 1, case.kind
 
 
 def test_kinds_are_named_once_and_attach_to_their_own_members() -> None:

@@ -72,7 +72,7 @@ def missing(late: int, ranks: int, cause: str | tuple[str | None, ...], **more: 
 def held_by_thread(variant: str, instead: str, op: str, launch: str, attach: str) -> Case:
     return missing_one(
         f"gloo-{variant}",
-        "a rank waits for a lock that another thread of it holds",
+        f"a rank waits for a lock that another thread of it holds: {variant}",
         train(
             op=op,
             late=2,
@@ -91,7 +91,7 @@ def held_file(variant: str, instead: str, launch: str, attach: tuple[str, ...]) 
     argv = (PYTHON, "{programs}/hold_file_lock.py", how, path)
     return missing_one(
         f"gloo-{variant}",
-        "a rank waits for a file lock that a foreign process holds",
+        f"a rank waits for a file lock that a foreign process holds: {variant}",
         train(op="all_reduce", late=1, instead=instead, path=path, launch=launch, rank1=Waits.FILE_LOCK),
         missing(1, 3, "file_lock.held", may_name=("holder",), holder="holder"),
         before=(Program(argv=argv, members={"holder": Waits.SLEEP}),),
@@ -104,7 +104,7 @@ def silent_server(variant: str, instead: str, family: str) -> Case:
     argv = (PYTHON, "{programs}/silent_server.py", family, path)
     return missing_one(
         f"gloo-{variant}",
-        "a rank waits for the answer of a server that does not answer",
+        f"a rank waits for the answer of a server that does not answer: {variant}",
         train(op="broadcast", late=0, instead=instead, path=path, rank0=Waits.READ),
         missing(0, 3, "ipc.peer_silent", may_name=("server",)),
         before=(Program(argv=argv, members={"server": Waits.ACCEPT}),),

@@ -65,13 +65,14 @@ CASES = (
     workers(
         "barrier-exit",
         "a worker has ended, the others wait in a multiprocessing barrier",
-        {"worker0": LOCK, "worker2": LOCK, "launcher": Waits.CHILD},
+        {"worker0": LOCK, "worker1": Waits.ENDED, "worker2": LOCK, "launcher": Waits.CHILD},
         hung(
             (MISSING, "peer.exited"),
             "peer.exited",
+            culprit=("worker1",),
             victims=("worker0", "worker2"),
-            may_name=("launcher/*",),
         ),
+        attach=("worker0", "launcher"),
     ),
     workers(
         "queue",

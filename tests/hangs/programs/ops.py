@@ -1,5 +1,8 @@
 """What the ranks of train.py wait in. Each announces its rank and then enters."""
 
+import socket
+import threading
+import time
 from dataclasses import dataclass
 
 import announce
@@ -70,7 +73,6 @@ def ddp_loss():
 
 def side_thread(job, role):
     """The main thread joins one that is in the collective."""
-    import threading
 
     def communicate():
         announce.member(role + ".comm")
@@ -152,13 +154,30 @@ def subgroup_waits(job, role):
 
 def straggle(job, role):
     """Healthy but for one rank that needs two seconds a step."""
-    import time
+    _step_with_pause(job, role, 2.0)
 
+
+def straggle_long(job, role):
+    """The same with twenty seconds: still no hang, the timer says when it ends."""
+    _step_with_pause(job, role, 20.0)
+
+
+def _step_with_pause(job, role, pause_s):
     announce.member(role)
     while True:
         if job.rank == 1:
-            time.sleep(2.0)
+            time.sleep(pause_s)
         dist.all_reduce(torch.ones(16, 4))
+
+
+def idle_engine(job, role):
+    """Rank 0 waits for a request, the others for what it will tell them to do."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    announce.member(role)
+    while True:
+        if job.rank == 0:
+            listener.accept()
+        dist.broadcast(torch.ones(4), src=0)
 
 
 def full_speed(job, role):
@@ -192,6 +211,8 @@ OPS = {
         both_receive,
         subgroup_waits,
         straggle,
+        straggle_long,
+        idle_engine,
         full_speed,
     )
 }
