@@ -183,7 +183,14 @@ void sample_activity(Sampled& sampled) {
       thread.run_ns = stat->run_ns;
       thread.slices = stat->slices;
     }
+    if (ended(thread.state)) {
+      continue;
+    }
     const proc::SyscallState call = sampled.tasks->syscall(thread.tid);
+    // Threads that live in the kernel alone, also workers of a program's io_uring, have no user registers.
+    if (call.activity != proc::Activity::running && call.program_counter == 0) {
+      continue;
+    }
     switch (call.activity) {
       case proc::Activity::running:
         thread.running = true;
