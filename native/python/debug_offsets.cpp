@@ -5,8 +5,9 @@
 namespace hangtrace::python {
 namespace {
 
-constexpr std::size_t kHeaderSize = 24;  // cookie, version, free_threaded
-constexpr std::uint64_t kMaxOffset = 1 << 20;
+constexpr std::size_t kHeaderSize = 24;             // cookie, version, free_threaded
+constexpr std::uint64_t kMaxStateOffset = 1 << 24;  // in the runtime and in an interpreter
+constexpr std::uint64_t kMaxOffset = 4096;          // in everything smaller
 
 // What the offsets tell. The GIL's fields are told from the start of an interpreter, whose own GIL need not
 // be the one that it uses.
@@ -159,10 +160,12 @@ DebugOffsets read_debug_offsets(std::span<const std::byte> runtime) {
   }
   Told layout{*known};
   layout.free_threaded = free_threaded == 1;
+  bool in_state = true;
   for (std::size_t i = 0; i < fields.size(); ++i) {
     if (fields[i] == kUnused) continue;
+    in_state = in_state && fields[i] != &Layout::thread_size;
     const std::uint64_t offset = word_at(runtime, kHeaderSize + 8 * i);
-    if (offset > kMaxOffset) {
+    if (offset > (in_state ? kMaxStateOffset : kMaxOffset)) {
       result.problem = "_Py_DebugOffsets has an offset out of range";
       return result;
     }
