@@ -233,20 +233,28 @@ class Decoder {
     set_owner(lock_.value & glibc::futex_tid_mask, "futex word", (*type & 128) == 0);
   }
 
-  // Nobody could name a frame. The memory may still look like a locked mutex in each of its fields.
+  // Nobody could name a frame, as after a tail call into a stripped library. The memory may still look like a
+  // locked mutex in each of its fields.
   void unnamed_mutex() {
-    if (!process_.glibc || call_.op != futex_wait || call_.expected != 2) {
+    if (!process_.glibc || call_.op != futex_wait) {
       return;
     }
     const auto mutex = process_.reader.read_value<glibc::Mutex>(call_.word);
-    if (!mutex || mutex->lock != 2 || mutex->owner <= 0 || mutex->users == 0 || !plausible(*mutex) ||
+    if (!mutex || mutex->owner <= 0 || mutex->users == 0 || !plausible(*mutex) ||
         !shared_flag_agrees(*mutex)) {
       return;
     }
+    const bool robust = (mutex->kind & glibc::mutex_robust) != 0;
+    const bool locked = robust
+                            ? mutex->lock == (glibc::futex_waiters | static_cast<std::uint32_t>(mutex->owner))
+                            : mutex->lock == 2;
+    if (!locked || call_.expected != mutex->lock) {
+      return;
+    }
     if (const auto here = process_.thread_here(mutex->owner)) {
-      lock_.kind = Kind::mutex_normal;
+      lock_.kind = robust ? Kind::mutex_robust : Kind::mutex_normal;
       lock_.owner = *here;
-      lock_.owner_from = "pthread_mutex_t.__owner";
+      lock_.owner_from = robust ? "futex word" : "pthread_mutex_t.__owner";
       lock_.problem = "taken for a mutex by its content alone";
     }
   }

@@ -48,7 +48,8 @@ struct ReadWriteLock {
 };
 static_assert(sizeof(ReadWriteLock) == 32);
 inline constexpr unsigned rwlock_reader_shift = 3;
-// nptl/pthread_rwlock_common.c: PTHREAD_RWLOCK_WRPHASE of `readers`, PTHREAD_RWLOCK_FUTEX_USED of both futexes.
+// nptl/pthread_rwlock_common.c: PTHREAD_RWLOCK_WRPHASE of `readers`, PTHREAD_RWLOCK_FUTEX_USED of both
+// futexes.
 inline constexpr std::uint32_t rwlock_write_phase = 1;
 inline constexpr std::uint32_t rwlock_futex_used = 2;
 

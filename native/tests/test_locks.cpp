@@ -279,7 +279,8 @@ TEST_CASE("a mutex nobody can name a frame of is recognised by its content, as a
   CHECK_FALSE(lock.owner_exact);
   for (const glibc::Mutex other :
        {glibc::Mutex{2, 0, 4000, 1, 0, 0, 0}, glibc::Mutex{2, 0, 79, 0, 0, 0, 0},
-        glibc::Mutex{1, 0, 79, 1, 0, 0, 0}, glibc::Mutex{2, 0, 79, 1, 0x1000, 0, 0}}) {
+        glibc::Mutex{1, 0, 79, 1, 0, 0, 0}, glibc::Mutex{0x80000000u | 75, 0, 79, 1, 16, 0, 0},
+        glibc::Mutex{2, 0, 79, 1, 0x1000, 0, 0}}) {
     Fixture another;
     another.put(other);
     const Lock plain = another.decode(call_of(futex_wait, 2), unnamed);
