@@ -122,14 +122,3 @@ def test_a_mutex_inherited_through_fork_names_its_record_but_no_owner(program: l
     assert shared["owner_tid"] == owner
     assert shared["owner_exact"]
     assert shared["shared_key"] == in_parent["shared_key"] is not None
-
-
-def test_the_stack_of_every_waiter_reaches_its_start(program: list[int]) -> None:
-    for process in settled(program):
-        for thread in process["threads"]:
-            if thread["lock"] is None:
-                continue
-            assert thread["complete"], (thread["comm"], thread["stack_problem"])
-            functions = [frame[1] for frame in thread["frames"]]
-            expected = "main" if thread["tid"] == process["pid"] else "start"
-            assert expected in functions, (thread["comm"], functions)
