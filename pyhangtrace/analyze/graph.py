@@ -82,13 +82,43 @@ class Judged:
 
     def chain(self, start: Key) -> tuple[Key, ...]:
         """The nodes from here to the end; a cycle is gone round once."""
-        path: list[Key] = []
+        path: dict[Key, None] = {}
         node: Key | None = start
         while node is not None and node not in path:
-            path.append(node)
+            path[node] = None
             outcome = self.outcomes.get(node)
             node = outcome.via if outcome is not None else None
         return tuple(path)
+
+    def ends(self) -> dict[Key, Key]:
+        """Where each node's chain ends; for one that leads into a cycle, a member of it."""
+        ends: dict[Key, Key] = {}
+        for start in self.outcomes:
+            path: dict[Key, None] = {}
+            node = start
+            while node not in path and node not in ends:
+                path[node] = None
+                outcome = self.outcomes.get(node)
+                if outcome is None or outcome.via is None:
+                    break
+                node = outcome.via
+            ends.update(dict.fromkeys(path, ends.get(node, node)))
+        return ends
+
+    def leading_to(self, goals: Iterable[Key]) -> set[Key]:
+        """All nodes whose chain passes one of these, themselves included."""
+        before: dict[Key, list[Key]] = {}
+        for node, outcome in self.outcomes.items():
+            if outcome.via is not None:
+                before.setdefault(outcome.via, []).append(node)
+        found = set(goals)
+        todo = list(found)
+        while todo:
+            for node in before.get(todo.pop(), ()):
+                if node not in found:
+                    found.add(node)
+                    todo.append(node)
+        return found
 
 
 def judge(scene: Scene, waits: Mapping[Key, Blocked]) -> Judged:

@@ -214,11 +214,11 @@ def _same_trouble(case: Case, key: Key, seed: Key) -> bool:
 def _best_seed(case: Case, hung: Sequence[Key]) -> Key:
     """The victim whose chain is the surest: one that ends in a cycle, a stopped or an exited member first."""
 
+    ends = case.judged.ends()
+
     def key_of(seed: Key) -> tuple[int, tuple[int, int, int]]:
-        chain = case.judged.chain(seed)
-        end = case.judged.fate(chain[-1])
-        sure = bool(_cycle_on(case.judged, chain)) or end in (Fate.STOPPED, Fate.GONE)
-        followed = len(chain) > 1
+        sure = case.judged.fate(ends[seed]) in (Fate.CYCLE, Fate.STOPPED, Fate.GONE)
+        followed = case.judged.outcomes[seed].via is not None
         return (0 if sure else 1 if followed else 2), case.order(seed)
 
     return min(hung, key=key_of)
@@ -299,14 +299,12 @@ def _victims(
     guilty = {who.key for who in named}
     guilty_ranks = {who.key[0] for who in named if who.key is not None and who.rank is not None}
     goals = {who.key if who.key is not None else chain[-1] for who in named}
-    found = []
-    for key in hung:
-        if key in guilty or key[0] in guilty_ranks:
-            continue
-        path = case.judged.chain(key)
-        if len(path) > 1 and (goals.intersection(path) or path[-1] == chain[-1]):
-            found.append(key)
-    return tuple(found)
+    leading = case.judged.leading_to({*goals, chain[-1]})
+    return tuple(
+        key
+        for key in hung
+        if key in leading and key != chain[-1] and key not in guilty and key[0] not in guilty_ranks
+    )
 
 
 def _one_a_process(keys: Iterable[Key]) -> list[Key]:
@@ -327,19 +325,15 @@ def _deadlock(
     if gil and waits[seed].kind not in GROUP_KINDS:
         symptom = Kind.LOCK_GIL
     named = tuple(_name(case, key, Part.PARTY) for key in sorted(cycle, key=case.order))
+    leading = case.judged.leading_to(cycle)
+    ranks = {who.key[0] for who in named if who.key is not None and who.rank is not None}
     return Finding(
         state=State.HUNG,
         symptom=symptom,
         cause=cause,
         confidence=confidence_of(waits, chain, cycle, Fate.CYCLE),
         named=named,
-        victims=tuple(
-            key
-            for key in hung
-            if key not in cycle
-            and key[0] not in {who.key[0] for who in named if who.key and who.rank is not None}
-            and set(cycle).intersection(case.judged.chain(key))
-        ),
+        victims=tuple(key for key in hung if key not in cycle and key[0] not in ranks and key in leading),
         chain=tuple(chain),
         cycle=cycle,
         settled=True,
@@ -483,7 +477,7 @@ def _straggler(case: Case) -> Finding | None:
     ranks = set(case.scene.who.pid_of_rank)
     if len(ranks) < 2 or looks[-1].at_s - looks[0].at_s < _STRAGGLER_S:
         return None
-    always: set[int] | None = None
+    late: list[int] = []
     for look in looks:
         inside = {
             rank
@@ -493,12 +487,13 @@ def _straggler(case: Case) -> Finding | None:
             and call.meaning is Meaning.COLLECTIVE
         }
         outside = ranks - inside
-        if len(outside) != 1:
+        if len(outside) > 1:
             return None
-        always = outside if always is None else always & outside
-    if not always:
+        late.extend(outside)
+    # All inside for a moment is a step that just ends.
+    if len(set(late)) != 1 or len(late) < max(2, len(looks) * 2 // 3):
         return None
-    rank = always.pop()
+    rank = late[0]
     pid = case.scene.who.pid_of_rank[rank]
     for key in case.scene.threads_of(pid):
         wait = case.waits.get(key)

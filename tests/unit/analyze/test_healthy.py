@@ -1,0 +1,290 @@
+"""Programs that must not be called hung, busy ones, slow ones, and evidence that does not decide."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pyhangtrace.analyze import analyze, more_time_wanted
+from pyhangtrace.model.evidence import Evidence, FdFacts, Holder, RankClaim
+from pyhangtrace.model.kinds import Confidence, FdKind, Kind, Role, State
+from tests.unit.analyze import builders as b
+
+LOOP = (
+    b.py("EpollSelector.select", "/usr/lib/python3.11/selectors.py"),
+    b.py("BaseEventLoop._run_once", "/usr/lib/python3.11/asyncio/base_events.py"),
+    b.py("BaseEventLoop.run_forever", "/usr/lib/python3.11/asyncio/base_events.py"),
+    b.py("main"),
+)
+POOL = (b.py("_worker", "/usr/lib/python3.11/concurrent/futures/thread.py"),)
+
+
+def state_of(evidence: Evidence) -> State:
+    report = analyze(evidence)
+    if report.verdict.state in (State.IDLE, State.RUNNING):
+        assert report.verdict.culprits == ()
+    return report.verdict.state
+
+
+def test_idle_asyncio_server_with_a_thread_pool() -> None:
+    server = b.on_fd(100, fd=4, syscall=b.EPOLL, frames=LOOP)
+    pool = [b.on_python_lock(100, 200 + number, frames=POOL) for number in range(4)]
+    epoll = FdFacts(pid=100, fd=4, kind=FdKind.EPOLL, target="anon_inode:[eventpoll]", watches=(5,))
+    listening = b.connection(100, 5, 70, state="LISTEN")
+    evidence = b.evidence([b.process(100)], b.twice(server, *pool, fds=[epoll, listening]))
+    assert state_of(evidence) is State.IDLE
+    assert more_time_wanted(evidence) == 0.0
+
+
+def test_main_thread_that_joins_an_idle_server_thread() -> None:
+    frames = (b.py("Thread.join", b.THREADING), b.py("main"))
+    main = b.sleeper(100, frames=frames, named_values=(b.local("Thread.join", "self._native_id", 201),))
+    server = b.on_fd(100, 201, fd=5, syscall=b.ACCEPT)
+    evidence = b.evidence(
+        [b.process(100)], b.twice(main, server, fds=[b.connection(100, 5, 70, state="LISTEN")])
+    )
+    assert state_of(evidence) is State.IDLE
+
+
+def test_idle_worker_that_its_parent_gives_no_work() -> None:
+    frames = (
+        b.py("Connection._recv", "/usr/lib/python3.11/multiprocessing/connection.py"),
+        b.py("SimpleQueue.get", "/usr/lib/python3.11/multiprocessing/queues.py"),
+        b.py("worker", "/usr/lib/python3.11/multiprocessing/pool.py"),
+    )
+    looks = b.twice(
+        b.asleep(100, seconds=3600),
+        b.on_fd(101, fd=3, frames=frames),
+        fds=[b.pipe(101, 3, 70, Holder(pid=100, mode="w"), Holder(pid=101, mode="w"))],
+    )
+    assert state_of(b.evidence([b.process(100), b.process(101, ppid=100)], looks)) is State.IDLE
+
+
+def test_serving_ranks_wait_in_broadcast_for_the_one_that_listens() -> None:
+    listening = b.on_fd(100, fd=4, syscall=b.EPOLL, frames=LOOP)
+    fds = [
+        FdFacts(pid=100, fd=4, kind=FdKind.EPOLL, target="", watches=(5,)),
+        b.connection(100, 5, 70, state="LISTEN"),
+    ]
+    looks = b.twice(listening, *(b.in_collective(100 + rank, "broadcast") for rank in (1, 2, 3)), fds=fds)
+    assert state_of(b.evidence(b.ranks(4), looks)) is State.IDLE
+
+
+def test_rank_that_is_idle_while_the_others_reduce_is_missing() -> None:
+    listening = b.on_fd(103, fd=4, syscall=b.EPOLL, frames=LOOP)
+    fds = [
+        FdFacts(pid=103, fd=4, kind=FdKind.EPOLL, target="", watches=(5,)),
+        b.connection(103, 5, 70, state="LISTEN"),
+    ]
+    looks = b.twice(*(b.in_collective(100 + rank) for rank in range(3)), listening, fds=fds)
+    report = analyze(b.evidence(b.ranks(4), looks))
+    assert report.verdict.state is State.HUNG
+    assert report.verdict.culprits[0].rank == 3
+
+
+def test_training_at_full_speed() -> None:
+    first = [b.in_collective(100, asleep_for_s=0.0), b.running(101), b.in_collective(102, asleep_for_s=0.0)]
+    later = [b.moved(thread, 50_000_000) for thread in first]
+    evidence = b.evidence(b.ranks(3), [b.look(*first), b.look(*later, at=0.1)])
+    assert state_of(evidence) is State.RUNNING
+    assert more_time_wanted(evidence) == 0.0
+
+
+def straggling(*, nap: float, window: float, moves: bool) -> Evidence:
+    waiting = [b.in_collective(100 + rank, asleep_for_s=0.05 if moves else 1.0) for rank in (0, 2, 3)]
+    late = b.asleep(101, seconds=nap, asleep_for_s=0.2)
+    later = [b.moved(thread) for thread in waiting] if moves else waiting
+    again = b.moved(late) if moves else late
+    processes = b.ranks(4)
+    return b.evidence(processes, [b.look(*waiting, late), b.look(*later, again, at=window)])
+
+
+def test_straggler_of_two_seconds_is_given_time_first() -> None:
+    evidence = straggling(nap=2.0, window=0.1, moves=False)
+    assert more_time_wanted(evidence) == pytest.approx(2.9)
+    assert analyze(evidence).verdict.state is State.SLOW
+
+
+def test_straggler_of_two_seconds_is_slow() -> None:
+    report = analyze(straggling(nap=2.0, window=3.0, moves=True))
+    assert (report.verdict.state, report.verdict.cause) == (State.SLOW, Kind.TIMER)
+    assert [who.rank for who in report.verdict.culprits] == [1]
+
+
+def test_request_loop_of_four_hundred_milliseconds_runs() -> None:
+    assert state_of(straggling(nap=0.4, window=3.0, moves=True)) is State.RUNNING
+
+
+def test_short_timer_is_never_hung() -> None:
+    looks = b.twice(
+        *(b.in_collective(100 + rank) for rank in range(3)), b.asleep(103, seconds=40, asleep_for_s=20)
+    )
+    report = analyze(b.evidence(b.ranks(4), looks))
+    assert report.verdict.state is State.SLOW
+    assert report.verdict.culprits[0].rank == 3
+
+
+def test_recent_sleep_is_given_time() -> None:
+    looks = b.twice(b.in_collective(100), b.asleep(101, seconds=3600, asleep_for_s=0.5))
+    assert more_time_wanted(b.evidence(b.ranks(2), looks)) == pytest.approx(2.9)
+    looks = b.twice(b.in_collective(100), b.asleep(101, seconds=3600, asleep_for_s=None))
+    assert more_time_wanted(b.evidence(b.ranks(2), looks)) == pytest.approx(2.9)
+    looks = b.twice(b.in_collective(100), b.asleep(101, seconds=3600, asleep_for_s=5.0))
+    assert more_time_wanted(b.evidence(b.ranks(2), looks)) == 0.0
+
+
+def test_rank_on_the_cpu_is_busy() -> None:
+    looks = b.twice(b.in_collective(100), b.running(101, frames=(b.py("compute"),)))
+    report = analyze(b.evidence(b.ranks(2), looks))
+    assert (report.verdict.state, report.verdict.cause) == (State.BUSY, Kind.CPU_BUSY)
+    assert report.verdict.culprits[0].rank == 1
+    assert [victim.rank for victim in report.verdict.victims] == [0]
+    assert report.verdict.next_steps
+
+
+def test_compiler_below_a_rank_is_busy() -> None:
+    waiting = b.sleeper(101, syscall=b.WAIT4, args=(300, 0, 0, 0, 0, 0))
+    driver = b.sleeper(300, syscall=b.WAIT4, args=(301, 0, 0, 0, 0, 0), frames=())
+    processes = [
+        *b.ranks(2),
+        b.process(300, ppid=101, role=Role.COMPILER, comm="g++"),
+        b.process(301, ppid=300, role=Role.COMPILER, comm="cc1plus", cpu_s_in_window=0.1),
+    ]
+    looks = b.twice(b.in_collective(100), waiting, driver, b.running(301, frames=()))
+    report = analyze(b.evidence(processes, looks))
+    assert (report.verdict.state, report.verdict.cause) == (State.BUSY, Kind.COMPILE_RUNNING)
+    assert [(who.rank, who.pid) for who in report.verdict.culprits] == [(1, 101), (None, 301)]
+
+
+def test_mutex_whose_owner_works_is_not_hung() -> None:
+    looks = b.twice(b.on_mutex(100, owner=201), b.running(100, 201))
+    assert state_of(b.evidence([b.process(100)], looks)) in (State.BUSY, State.RUNNING)
+
+
+def test_python_lock_that_a_working_thread_may_hold_is_not_hung() -> None:
+    looks = b.twice(b.in_collective(100), b.on_python_lock(101), b.running(101, 201))
+    assert state_of(b.evidence(b.ranks(2), looks)) is not State.HUNG
+
+
+def test_gil_waiters_of_a_working_thread_are_not_hung() -> None:
+    waiting = b.on_gil(100)
+    looks = (
+        b.look(waiting, b.running(100, 201, holds_gil=True)),
+        b.look(b.moved(waiting), b.moved(b.running(100, 201, holds_gil=True)), at=0.1),
+    )
+    assert state_of(b.evidence([b.process(100)], looks)) in (State.RUNNING, State.BUSY)
+
+
+def test_wait_that_moved_between_the_looks_is_no_hang() -> None:
+    first = [
+        b.in_collective(100),
+        b.on_mutex(101, owner=201, asleep_for_s=0.01),
+        b.asleep(101, 201, seconds=3600),
+    ]
+    later = [b.moved(thread) for thread in first]
+    assert state_of(b.evidence(b.ranks(2), [b.look(*first), b.look(*later, at=0.1)])) is not State.HUNG
+
+
+def test_lone_sleeper_is_idle() -> None:
+    assert state_of(b.evidence([b.process(100)], b.twice(b.asleep(100, seconds=3600)))) is State.IDLE
+
+
+def test_reader_of_a_strangers_pipe_is_idle() -> None:
+    stranger = b.process(900, ppid=1, role=Role.OUTSIDER)
+    looks = b.twice(
+        b.on_fd(100, fd=0), b.asleep(900, seconds=3600), fds=[b.pipe(100, 0, 70, Holder(pid=900, mode="w"))]
+    )
+    assert state_of(b.evidence([b.process(100), stranger], looks)) is State.IDLE
+
+
+def test_launcher_that_waits_for_running_ranks_is_no_victim() -> None:
+    launcher = b.process(50, ppid=1, role=Role.LAUNCHER)
+    waiting = b.sleeper(50, syscall=b.WAIT4, args=(100, 0, 0, 0, 0, 0))
+    evidence = b.evidence([launcher, *b.ranks(2)], b.twice(waiting, b.running(100), b.running(101)))
+    assert state_of(evidence) is State.RUNNING
+
+
+def test_everybody_gone_has_ended() -> None:
+    processes = [b.process(100, state="Z"), b.process(101, state="S", gone=True)]
+    assert state_of(b.evidence(processes, [b.look(), b.look(at=0.1)])) is State.ENDED
+
+
+# -- evidence that does not decide ---------------------------------------------------------------------------
+
+
+def test_one_look_without_ages_accuses_nobody() -> None:
+    threads = [b.in_collective(100, asleep_for_s=None), b.asleep(101, seconds=3600, asleep_for_s=None)]
+    evidence = b.evidence(b.ranks(2), [b.look(*threads)])
+    report = analyze(evidence)
+    assert report.verdict.state is State.UNKNOWN
+    assert report.verdict.culprits == ()
+    assert more_time_wanted(evidence) == pytest.approx(0.1)
+
+
+def test_rank_that_could_not_be_looked_at_is_not_accused() -> None:
+    processes = [*b.ranks(2)[:1], b.rank(101, 1, 2, problem="mmap_lock_held")]
+    report = analyze(b.evidence(processes, b.twice(b.in_collective(100))))
+    assert report.verdict.state is State.UNKNOWN
+    assert report.verdict.culprits == ()
+
+
+def test_nothing_readable_is_unknown() -> None:
+    blind = b.sleeper(100, syscall=None, args=(), frames=(), asleep_for_s=None)
+    assert state_of(b.evidence([b.process(100)], b.twice(blind))) is State.UNKNOWN
+
+
+@pytest.mark.parametrize("second", [2, None])
+def test_conflicting_ranks_are_null_with_a_reason(second: int | None) -> None:
+    claims: tuple[Any, ...] = (
+        RankClaim(source="environ RANK", rank=1, world_size=2),
+        RankClaim(source="title", rank=second),
+    )
+    processes = [b.rank(100, 0, 2), b.rank(101, 1, 2, claims=claims)]
+    report = analyze(b.evidence(processes, b.twice(b.in_collective(100), b.asleep(101, seconds=3600))))
+    disputed = next(process for process in report.processes if process.pid == 101)
+    if second is None:
+        assert disputed.rank == 1
+    else:
+        assert disputed.rank is None
+        assert any(line.source == "ranks" and "101" in line.reason for line in report.coverage)
+
+
+def test_start_order_alone_gives_no_rank() -> None:
+    claims = (RankClaim(source="start order", rank=1),)
+    report = analyze(b.evidence([b.rank(100, 0, claims=claims)], b.twice(b.asleep(100, seconds=1))))
+    assert report.processes[0].rank is None
+
+
+def test_child_that_inherits_the_rank_of_its_parent_is_no_rank() -> None:
+    processes = [b.rank(100, 0, 2), b.rank(101, 1, 2), b.rank(300, 1, 2, ppid=101)]
+    report = analyze(b.evidence(processes, b.twice(b.in_collective(100), b.asleep(101, seconds=3600))))
+    assert {process.pid: process.rank for process in report.processes} == {100: 0, 101: 1, 300: None}
+
+
+def test_ranks_on_other_hosts_are_not_missing() -> None:
+    processes = [
+        replace(
+            b.rank(100 + rank, rank, 8), identity=(("LOCAL_WORLD_SIZE", "2"), ("MASTER_ADDR", "10.0.0.9"))
+        )
+        for rank in range(2)
+    ]
+    report = analyze(b.evidence(processes, b.twice(b.in_collective(100), b.in_collective(101))))
+    assert report.workload.ranks_missing == ()
+    assert not any(who.part.value in ("absent", "culprit") for who in report.verdict.culprits)
+
+
+def test_majority_does_not_decide() -> None:
+    """One rank in another operation than seven: it may be the only one that is right."""
+    looks = b.twice(
+        *(b.in_collective(100 + rank) for rank in range(7)), b.in_collective(107, "barrier", line=9)
+    )
+    report = analyze(b.evidence(b.ranks(8), looks))
+    assert {who.part.value for who in report.verdict.culprits} == {"party"}
+    assert len(report.verdict.culprits) == 8
+
+
+def test_frames_alone_are_never_proof() -> None:
+    looks = b.twice(b.in_collective(100), b.asleep(101, seconds=3600))
+    assert analyze(b.evidence(b.ranks(2), looks)).verdict.confidence is Confidence.LIKELY
