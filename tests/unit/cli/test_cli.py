@@ -1,0 +1,135 @@
+"""The command line: exit codes, what goes where, what is loaded when."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pyhangtrace.cli.main import main
+from pyhangtrace.model.codec import pack
+from tests.unit.render import sample
+
+
+def run(*arguments: str, code: str = "") -> subprocess.CompletedProcess[str]:
+    program = code or "import sys; from pyhangtrace.cli.main import main; sys.exit(main())"
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    for name in ("attach", "report", "demo", "doctor", "schema", "completion", "man"):
+        assert f"\n  {name} " in shown
+
+
+def test_help_loads_nothing_heavy() -> None:
+    done = run(
+        "--help",
+        code="import sys; from pyhangtrace.cli.main import main; main(); "
+        "print([m for m in ('numpy', 'msgspec', 'rich', 'textual', 'bcc', 'pynvml') if m in sys.modules])",
+    )
+    assert done.stdout.endswith("[]\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["attach"], 2),
+        (["attach", "abc"], 2),
+        (["attach", "0"], 2),
+        (["attach", "-d", "-1", "1"], 2),
+        (["attach", "1", "-o", "x.svg"], 2),
+        (["attach", "1", "-o", "/nowhere/x.json"], 2),
+        (["nonsense"], 2),
+        (["report", "/nowhere/x.hang"], 2),
+        (["demo", "nonsense"], 2),
+        (["attach", "2147483646"], 5),
+    ],
+)
+def test_failures_have_their_code_and_one_sentence(arguments: list[str], code: int) -> None:
+    done = run(*arguments)
+    assert done.returncode == code
+    assert done.stdout == ""
+    assert done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_commands_may_be_shortened_while_unambiguous(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sch"]) == 0
+    assert json.loads(capsys.readouterr().out)["$ref"] == "#/$defs/Report"
+    assert main(["d"]) == 2  # demo or doctor
+
+
+def test_an_internal_error_is_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken() -> object:
+        raise RuntimeError("boom")
+
+    monkeypatch.setattr("pyhangtrace.model.codec.report_schema", broken)
+    assert main(["schema"]) == 70
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "internal error: RuntimeError: boom" in captured.err
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", shell]) == 0
+    assert "_HANGTRACE_COMPLETE" in capsys.readouterr().out
+
+
+def test_manual_page_has_every_option(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["man"]) == 0
+    page = capsys.readouterr().out
+    assert page.startswith(".TH HANGTRACE 1")
+    for word in (r"\-\-no\-bpf", r"\-\-exit\-code", ".SH OVERHEAD", ".SH EXIT STATUS"):
+        assert word in page
+
+
+def test_report_renders_a_bundle_again_byte_for_byte(tmp_path: Path) -> None:
+    bundle = tmp_path / "x.hang"
+    bundle.write_bytes(pack(sample.result().evidence))
+    first, second = run("report", str(bundle), "--json"), run("report", str(bundle), "--json")
+    assert first.returncode == 0, first.stderr
+    assert json.loads(first.stdout)["schema"] == "hangtrace.report/1"
+    assert first.stdout == second.stdout
+
+
+def test_a_damaged_bundle_is_refused(tmp_path: Path) -> None:
+    bundle = tmp_path / "x.hang"
+    bundle.write_bytes(pack(sample.result().evidence)[:-20])
+    done = run("report", str(bundle))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "not an evidence bundle" in done.stderr
+
+
+def test_output_into_a_closed_pipe_is_no_failure(tmp_path: Path) -> None:
+    bundle = tmp_path / "x.hang"
+    bundle.write_bytes(pack(sample.result().evidence))
+    call = f"main(['report', {str(bundle)!r}, '--json'])"
+    command = f"import sys; from pyhangtrace.cli.main import main; sys.exit({call})"
+    with subprocess.Popen(
+        [sys.executable, "-c", command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        errors = process.stderr.read()
+        process.wait(timeout=60)
+    assert "Traceback" not in errors
+
+
+def test_doctor_answers_with_a_fix_for_each_no(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--json"]) == 0
+    answers = json.loads(capsys.readouterr().out)
+    assert {"extension", "root", "bcc", "nvml"} <= {answer["source"] for answer in answers}
+    assert all(answer["reason"] for answer in answers)
+    assert main(["doctor"]) == 0
+    assert "extension" in capsys.readouterr().out
