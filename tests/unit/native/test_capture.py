@@ -1,0 +1,354 @@
+"""One look at a process: stacks merged with Python frames, Python locks, and processes that are no use to look at."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyhangtrace import _native
+
+HERE = Path(__file__).parent
+DEADLINE_S = 20.0
+
+
+@contextlib.contextmanager
+def running(*command: str | Path, ready: bool = True, **options: Any) -> Iterator[int]:
+    """A process, after it has printed "ready", killed at the end."""
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **options
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert not ready or process.stdout.readline() == "ready\n"
+            yield process.pid
+        finally:
+            process.kill()
+
+
+def until(condition: Callable[[Any], bool], pid: int, engine: Any = None, **options: Any) -> Any:
+    """The first capture of a process that fulfils the condition, within the deadline."""
+    engine = engine or _native.Engine()
+    end = time.monotonic() + DEADLINE_S
+    while True:
+        [process] = engine.capture([pid], **options)
+        if condition(process):
+            return process
+        assert time.monotonic() < end, process
+
+
+def by_name(process: Any) -> dict[str, Any]:
+    return {thread["python_name"]: thread for thread in process["threads"] if thread["python_name"]}
+
+
+def asleep(*names: str) -> Callable[[Any], bool]:
+    """All these Python threads sleep in a futex and did not move."""
+
+    def check(process: Any) -> bool:
+        threads = by_name(process)
+        return all(
+            name in threads and threads[name]["lock"] is not None and not threads[name]["moved"]
+            for name in names
+        )
+
+    return check
+
+
+WAITERS = ("holder", "wait_with", "wait_reentrant", "wait_taken", "wait_path")
+
+
+def test_python_locks_and_merged_stacks() -> None:
+    with running(sys.executable, HERE / "capture_target.py") as pid:
+        process = until(asleep(*WAITERS), pid)
+    assert process["error"] is None
+    assert process["python"]["version"] == ".".join(map(str, sys.version_info[:3]))
+    threads = by_name(process)
+    holder = threads["holder"]["tid"]
+
+    in_with = threads["wait_with"]["lock"]
+    assert in_with["kind"] == "python_lock"
+    assert in_with["owner_tid"] == holder
+    assert in_with["owner_function"] == "hold"
+    assert not in_with["owner_exact"]
+
+    reentrant = threads["wait_reentrant"]["lock"]
+    assert reentrant["kind"] == ("python_rlock")
+    assert (reentrant["owner_tid"], reentrant["owner_exact"]) == (holder, True)
+
+    taken = threads["wait_taken"]["lock"]
+    assert taken["kind"] == "python_lock"
+    assert taken["owner_tid"] is None
+    assert taken["problem"]
+
+    never = {threads[name]["lock"]["python_lock_address"] for name in ("holder", "wait_path")}
+    assert len(never) == 1
+    assert None not in never
+
+    for name in WAITERS:
+        thread = threads[name]
+        assert thread["complete"], thread["stack_problem"]
+        assert thread["unmerged_python"] == []
+        kinds = [frame[0] for frame in thread["frames"]]
+        assert "python" in kinds
+        assert "native" in kinds
+        python = [frame for frame in thread["frames"] if frame[0] == "python"]
+        assert python[0][1] == ("hold" if name == "holder" else name)
+        assert Path(python[0][2]).name == "capture_target.py"
+        assert python[-1][1].endswith("_bootstrap")
+        # The lock is taken by C code that the Python function called.
+        assert kinds[0] == "native"
+        assert not any(frame[1].startswith("_PyEval_EvalFrameDefault") for frame in thread["frames"])
+    assert pickle.loads(pickle.dumps(process)) == process
+
+
+def test_lines_are_those_of_the_program() -> None:
+    source = (HERE / "capture_target.py").read_text().splitlines()
+    with running(sys.executable, HERE / "capture_target.py") as pid:
+        process = until(asleep(*WAITERS), pid)
+    lines = {
+        name: source[next(frame[3] for frame in thread["frames"] if frame[0] == "python") - 1].strip()
+        for name, thread in by_name(process).items()
+        if name in WAITERS
+    }
+    assert lines == {
+        "holder": "never.acquire()",
+        "wait_with": "with in_with:",
+        "wait_reentrant": "with reentrant:",
+        "wait_taken": "taken.acquire()",
+        "wait_path": "never.acquire()",
+    }
+
+
+def test_the_holder_of_the_gil() -> None:
+    def waits_for_gil(process: Any) -> bool:
+        main = by_name(process).get("MainThread")
+        holder = by_name(process).get("keep_gil")
+        return bool(
+            main and main["lock"] and main["lock"]["kind"] == "gil" and holder and holder["state"] == "S"
+        )
+
+    with running(sys.executable, "-c", GIL_PROGRAM) as pid:
+        process = until(waits_for_gil, pid)
+    threads = by_name(process)
+    holder = threads["keep_gil"]
+    gil = process["python"]["gil"]
+    assert holder["holds_gil"]
+    assert (gil["locked"], gil["holder_tid"]) == (True, holder["tid"])
+    lock = threads["MainThread"]["lock"]
+    assert (lock["owner_tid"], lock["owner_exact"], lock["address"]) == (holder["tid"], True, gil["address"])
+
+
+# The main thread wants the GIL back while the other one sleeps with it.
+GIL_PROGRAM = """
+import ctypes, threading
+def keep_gil():
+    print("ready", flush=True)
+    ctypes.PyDLL(None).sleep(1000)
+thread = threading.Thread(target=keep_gil, name="keep_gil", daemon=True)
+thread.start()
+while True:
+    pass
+"""
+
+
+def test_named_locals_are_read_and_no_others() -> None:
+    with running(sys.executable, HERE / "capture_target.py") as pid:
+        process = until(
+            asleep(*WAITERS),
+            pid,
+            named_locals={"wait_path": ["lock_path", "attempts", "not_there"], "nobody": ["x"]},
+        )
+    assert by_name(process)["wait_path"]["named_values"] == [
+        ("wait_path", "lock_path", "/tmp/some lock ✓"),
+        ("wait_path", "attempts", 3),
+        ("wait_path", "not_there", None),
+    ]
+    assert by_name(process)["holder"]["named_values"] == []
+
+
+def test_environment_and_arguments_of_the_program() -> None:
+    with running(sys.executable, HERE / "capture_target.py", "one argument") as pid:
+        engine = _native.Engine()
+        environ = engine.python_environ(pid, ["HT_SET_BY_PROGRAM", "HT_NOT_SET"])
+        argv = engine.python_argv(pid)
+        assert engine.python_environ(2**30, ["PATH"]) == {}
+        assert engine.python_argv(2**30) == []
+    assert environ == {"HT_SET_BY_PROGRAM": "value ✓"}
+    assert argv == [str(HERE / "capture_target.py"), "one argument"]
+
+
+def test_a_running_thread_is_said_to_run_and_shows_its_python_frames() -> None:
+    def spins(process: Any) -> bool:
+        thread = by_name(process).get("spin")
+        return bool(thread and thread["running"] and any(frame[1] == "spin" for frame in thread["frames"]))
+
+    with running(sys.executable, HERE / "capture_target.py", "spin") as pid:
+        thread = by_name(until(spins, pid))["spin"]
+    assert thread["moved"]
+    assert thread["syscall"] is None
+    assert thread["stack_from"] == "none"
+
+
+def test_without_stacks_no_memory_is_read() -> None:
+    with running(sys.executable, HERE / "capture_target.py") as pid:
+        [process] = _native.Engine().capture([pid], stacks=False)
+    assert process["python"] is None
+    assert process["threads"]
+    for thread in process["threads"]:
+        assert thread["frames"] == []
+        assert thread["lock"] is None
+        assert thread["run_ns"] is not None
+
+
+def test_processes_come_in_the_order_asked_for_and_are_announced() -> None:
+    announced: list[int] = []
+    with running("cat", ready=False) as first, running("cat", ready=False) as second:
+        pids = [second, 2**30, first, second]
+        processes = _native.Engine().capture(pids, on_process=announced.append)
+    assert [process["pid"] for process in processes] == pids
+    assert announced == pids
+    assert [process["error"] for process in processes] == [None, "gone", None, None]
+
+
+def test_an_exception_in_the_announcement_passes_through() -> None:
+    def refuse(pid: int) -> None:
+        raise ValueError(f"no more after {pid}")
+
+    engine = _native.Engine()
+    with pytest.raises(ValueError, match="no more"):
+        engine.capture([1], on_process=refuse)
+    assert engine.capture([2**30])[0]["error"] == "gone"
+
+
+def test_a_zombie() -> None:
+    process = subprocess.Popen(["true"])
+    try:
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        [captured] = _native.Engine().capture([process.pid])
+    finally:
+        process.wait()
+    assert captured["error"] == "zombie"
+    assert captured["threads"][0]["state"] == "Z"
+    assert captured["threads"][0]["frames"] == []
+
+
+def test_a_kernel_thread() -> None:
+    if not Path("/proc/2/stat").exists():
+        pytest.skip("kernel threads are not visible in this pid namespace")
+    [captured] = _native.Engine().capture([2])
+    assert captured["error"] == "kernel_thread"
+    assert captured["threads"][0]["syscall"] is None
+
+
+def test_a_stopped_process_is_looked_at_and_left_stopped() -> None:
+    with running("cat", ready=False) as pid:
+        os.kill(pid, signal.SIGSTOP)
+        process = until(lambda process: process["threads"][0]["state"] == "T", pid)
+        assert process["error"] is None
+        assert process["threads"][0]["frames"]
+        assert until(lambda process: True, pid)["threads"][0]["state"] == "T"
+
+
+def test_a_process_that_execs_again_and_again(tmp_path: Path) -> None:
+    script = tmp_path / "again"
+    script.write_text(f"#!/bin/sh\nexec {script}\n")
+    script.chmod(0o755)
+    with running(script, ready=False) as pid:
+        process = until(lambda process: process["exec_changed"], pid)
+    for thread in process["threads"]:
+        assert thread["frames"] == []
+        assert thread["lock"] is None
+    assert process["notes"]
+
+
+def test_processes_that_end_while_they_are_looked_at() -> None:
+    with running("sh", "-c", "while :; do (:) & (:) & wait; done", ready=False) as pid:
+        engine = _native.Engine()
+        seen = set()
+        children = Path(f"/proc/{pid}/task/{pid}/children")
+        end = time.monotonic() + DEADLINE_S
+        while seen & {"gone", "zombie"} == set() and time.monotonic() < end:
+            pids = [int(child) for child in children.read_text().split()]
+            seen |= {process["error"] for process in engine.capture(pids)}
+    assert seen & {"gone", "zombie"}
+    assert seen <= {None, "gone", "zombie"}
+
+
+@pytest.mark.root
+def test_a_process_of_another_user_is_not_permitted() -> None:
+    with running("cat", ready=False) as pid:
+        output = subprocess.run(
+            [sys.executable, "-c", AS_NOBODY, str(pid), _native.__file__],
+            stdout=subprocess.PIPE,
+            check=True,
+            timeout=60,
+        ).stdout
+    [captured] = pickle.loads(output)
+    assert captured["error"] == "not_permitted"
+    assert captured["threads"][0]["frames"] == []
+    assert captured["threads"][0]["state"] in "SR"
+
+
+# The extension may lie where only root can read, so it is loaded before the rights are dropped.
+AS_NOBODY = """
+import importlib.util, os, pickle, sys
+spec = importlib.util.spec_from_file_location("_native", sys.argv[2])
+native = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(native)
+os.setgid(65534)
+os.setuid(65534)
+sys.stdout.buffer.write(pickle.dumps(native.Engine().capture([int(sys.argv[1])])))
+"""
+
+
+def test_a_32bit_program(tmp_path: Path) -> None:
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("needs a C compiler")
+    source = tmp_path / "small.c"
+    source.write_text('int main(void) { for (;;) __asm__ volatile("int $0x80" : : "a"(29)); }\n')  # pause
+    program = tmp_path / "small"
+    built = subprocess.run(
+        [compiler, "-m32", "-nostdlib", "-static", "-Wl,-emain", source, "-o", program],
+        capture_output=True,
+        check=False,
+        timeout=60,
+    )
+    if built.returncode != 0:
+        pytest.skip("the compiler makes no 32-bit x86 programs")
+    with running(program, ready=False) as pid:
+        process = until(lambda process: process["error"] == "32bit", pid)
+    assert process["threads"][0]["frames"] == []
+
+
+def test_a_recorded_tree_of_another_root(tmp_path: Path) -> None:
+    task = tmp_path / "7/task/7"
+    task.mkdir(parents=True)
+    stat = (
+        "7 (a b) S 1 7 7 0 -1 0 5 0 6 0 1 2 0 0 20 0 1 0 99 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 17 3 0 0 0 0 0 0\n"
+    )
+    (tmp_path / "7/stat").write_text(stat)
+    (task / "stat").write_text(stat)
+    (task / "wchan").write_text("do_nothing")
+    (task / "schedstat").write_text("10 0 4\n")
+    (task / "syscall").write_text("0 0x3 0x1 0x2 0x0 0x0 0x0 0x7ffe 0x4000\n")
+    (tmp_path / "7/exe").symlink_to(sys.executable)
+    (tmp_path / "7/maps").write_text("4000-5000 r-xp 00000000 00:00 0 \n")
+    [process] = _native.Engine(str(tmp_path)).capture([7])
+    [thread] = process["threads"]
+    assert (thread["comm"], thread["state"], thread["wchan"]) == ("a b", "S", "do_nothing")
+    assert (thread["run_ns"], thread["slices"], thread["cpu"]) == (10, 4, 3)
+    assert (thread["syscall"], thread["args"]) == (0, (3, 1, 2, 0, 0, 0))
+    assert (thread["minflt"], thread["majflt"], thread["utime"], thread["stime"]) == (5, 6, 1, 2)
+    assert not thread["complete"]
+    assert not thread["moved"]
