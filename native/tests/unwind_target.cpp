@@ -27,7 +27,11 @@
 
 #define NOTE(thread) (thread)->returns.push_back(__builtin_return_address(0))
 #define KEPT asm volatile("" ::: "memory")  // what comes before is no tail call
+#ifdef __clang__
+#define SHAPE __attribute__((noinline))
+#else
 #define SHAPE __attribute__((noinline, noclone, noipa))
+#endif
 
 namespace {
 

@@ -160,18 +160,21 @@ Stack Walk::run(Registers registers, bool exact_pc, FoundBy found_by) {
 
     const auto answer =
         frame.module == nullptr ? FrameTable::Answer{} : context_.tables.of(*frame.module).row(frame.va);
-    if (!answer.row) {
-      if (frame.module != nullptr) {
-        if (auto interrupted = from_signal_trampoline(*frame.module, *pc - frame.bias, *sp)) {
-          frame.signal_frame = true;
-          stack.frames.push_back(frame);
-          if (++signal_frames > max_signal_frames) return ends(End::no_progress);
-          registers = *interrupted;
-          exact_pc = true;
-          found_by = FoundBy::cfi;
-          continue;
-        }
+    // The byte before a trampoline without table may belong to another function.
+    const bool may_be_trampoline = !answer.row || (!exact_pc && answer.row->end == frame.va + 1);
+    if (may_be_trampoline && frame.module != nullptr) {
+      if (auto interrupted = from_signal_trampoline(*frame.module, *pc - frame.bias, *sp)) {
+        frame.signal_frame = true;
+        frame.va = *pc - frame.bias;
+        stack.frames.push_back(frame);
+        if (++signal_frames > max_signal_frames) return ends(End::no_progress);
+        registers = *interrupted;
+        exact_pc = true;
+        found_by = FoundBy::cfi;
+        continue;
       }
+    }
+    if (!answer.row) {
       stack.frames.push_back(frame);
       if (frame.module != nullptr && !exact_pc && is_thread_entry(frame)) return ends(End::thread_start);
       const auto repair = repair_without_table(frame, registers);
