@@ -147,7 +147,9 @@ class _Run:
     def collect(self, pids: Sequence[int]) -> Evidence:
         self.table = procfs.read_table(self.proc_root)
         self.asked = tuple(dict.fromkeys(self._process_of(pid) for pid in pids))
-        self.group = jobs.find(self.asked, self.table, _ReaderLookup(self.reader), ourselves=(os.getpid(),))
+        self.group = jobs.find(
+            self.asked, self.table, _ReaderLookup(self.reader), ourselves=self._ourselves()
+        )
         targets = [pid for pid in self.group.members if self.table[pid].state not in "ZX"]
         with probes.start(targets if self.options.bpf else (), window_s=self._probe_window_s()) as window:
             self._first_look()
@@ -176,6 +178,10 @@ class _Run:
             raise UsageError(f"{pid} is this very program")
         return row.pid
 
+    def _ourselves(self) -> tuple[int, ...]:
+        helper = self.reader.helper_pid
+        return (os.getpid(),) if helper is None else (os.getpid(), helper)
+
     def _elapsed(self) -> float:
         return time.monotonic() - self.began
 
@@ -197,7 +203,7 @@ class _Run:
             job=self.group.members,
             machine=platform.machine(),
             began=self.seen[0].taken if self.seen else time.monotonic(),
-            leave_out=(os.getpid(),),
+            leave_out=self._ourselves(),
             proc_root=self.proc_root,
         )
 
@@ -234,7 +240,7 @@ class _Run:
     def _look_around(self) -> None:
         """What takes longer than a look and does not have to be simultaneous with it, and who else has a part."""
         for _ in range(_OUTSIDER_ROUNDS):
-            known = {*self.group.members, *self.outsiders, os.getpid()}
+            known = {*self.group.members, *self.outsiders, *self._ourselves()}
             wanted = [
                 pid
                 for pid in outsiders_wanted(self._evidence(partial=True))

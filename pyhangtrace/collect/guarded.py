@@ -108,6 +108,11 @@ class GuardedReader:
         """Processes that no task is let near any more, and why."""
         return dict(self._skip)
 
+    @property
+    def helper_pid(self) -> int | None:
+        """The process that reads for us now; `None` between two of them."""
+        return self._helper.pid if self._helper is not None else None
+
     def run(self, task: str, pids: Sequence[int], argument: Any = None, *, deadline_s: float) -> Answers:
         """Runs a task over processes; returns within `deadline_s` (and the tenth of a second a kill may take).
 

@@ -42,12 +42,9 @@ class Group:
 def find(pids: Sequence[int], table: ProcessTable, lookup: Lookup, *, ourselves: Iterable[int] = ()) -> Group:
     """The group of processes that must be in the table; several give the union of their groups.
 
-    `ourselves` (and what is below them) never belong to it: an observer started by the job is not part of it.
+    `ourselves` never belong to it: an observer started by the job is not part of it.
     """
-    excluded = set(ourselves)
-    for pid in tuple(excluded):
-        excluded.update(table.descendants(pid))
-    excluded -= set(pids)
+    excluded = set(ourselves) - set(pids)
     finder = _Finder(table, lookup, excluded)
     groups = [finder.group(pid) for pid in pids]
     members = tuple(dict.fromkeys(pid for group in groups for pid in group.members))[:MAX_MEMBERS]
