@@ -84,13 +84,14 @@ def _peers(scene: Scene, wait: Blocked, facts: FdFacts, *, writing: bool) -> Blo
         cause = Kind.IPC_PIPE_FULL if writing else cause
     if ends == (pid,):
         own = holders.siblings(scene, wait.key)
+        alone = len(scene.tids.get(pid, ())) == 1
+        cause = Kind.IPC_NO_EOF if alone else Kind.IPC_PEER_SILENT
         return replace(
             wait,
-            # A socket or pipe to itself is how an event loop is woken; reading one alone is the missing EOF.
-            standing=Standing.FIRM if not own else Standing.IDLE,
-            cause=Kind.IPC_PIPE_FULL if writing else Kind.IPC_NO_EOF if not own else Kind.UNKNOWN,
+            standing=Standing.FIRM,
+            cause=Kind.IPC_PIPE_FULL if writing else cause,
+            # Another thread may write, but nothing says that one is meant to: no edge of the graph.
             candidates=own,
-            targets=own,
             edge=Edge.ANY,
             evidence=tuple(evidence),
         )

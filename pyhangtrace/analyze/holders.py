@@ -9,7 +9,7 @@ from pyhangtrace.analyze.calls import path_has
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.analyze.services import service_of
 from pyhangtrace.model.evidence import FdFacts, FileLock, LockFile, ProcessFacts, ThreadSample
-from pyhangtrace.model.kinds import FdKind
+from pyhangtrace.model.kinds import FdKind, Role
 
 _NETWORK_FILE_SYSTEMS = (
     "nfs",
@@ -162,6 +162,21 @@ def same_shared_object(scene: Scene, key: Key) -> frozenset[int]:
         if (sample := scene.thread(other)) is not None
         and sample.lock is not None
         and sample.lock.shared_key == mine.lock.shared_key
+    )
+
+
+def brothers_elsewhere(scene: Scene, key: Key) -> tuple[int, ...]:
+    """Children of the same parent that do not wait for the same shared object; none if it is not shared."""
+    waiting = same_shared_object(scene, key)
+    process = scene.processes.get(key[0])
+    if not waiting or process is None:
+        return ()
+    return tuple(
+        pid
+        for pid in scene.children.get(process.ppid, ())
+        if pid not in waiting
+        and scene.processes[pid].role not in (Role.OUTSIDER, Role.COMPILER)
+        and "resource_tracker" not in scene.processes[pid].title
     )
 
 

@@ -35,13 +35,15 @@ class Identity:
 class Identities:
     """All processes, and what is known of the group as a whole.
 
-    `one_host` is False when ranks live elsewhere too, so that one without a process here proves nothing.
+    `one_host` is False when ranks live elsewhere too, so that one without a process here proves nothing. Neither
+    does it while there are `nameless` processes beside the ranks, any of which may be the one that is not seen.
     """
 
     by_pid: Mapping[int, Identity]
     pid_of_rank: Mapping[int, int]
     world_size: int | None
     one_host: bool
+    nameless: tuple[int, ...]
     coverage: tuple[Coverage, ...]
 
     def rank(self, pid: int) -> int | None:
@@ -57,7 +59,7 @@ class Identities:
     @property
     def ranks_missing(self) -> tuple[int, ...]:
         """Ranks that should be on this host and have no process."""
-        if self.world_size is None or not self.one_host or not self.pid_of_rank:
+        if self.world_size is None or not self.one_host or not self.pid_of_rank or self.nameless:
             return ()
         return tuple(sorted(set(range(self.world_size)) - set(self.pid_of_rank)))
 
@@ -78,7 +80,13 @@ def identify(evidence: Evidence) -> Identities:
             )
         )
         world_size = None
+    nameless = _nameless(evidence, by_pid)
+    if nameless and world_size is not None and len(pid_of_rank) < world_size:
+        unseen = fold(set(range(world_size)) - set(pid_of_rank))
+        words = f"nothing says who of pid {', '.join(map(str, nameless))} is rank {unseen}"
+        notes.append(Coverage(source="ranks", state=SourceState.ABSENT, reason=words))
     return Identities(
+        nameless=nameless,
         by_pid=by_pid,
         pid_of_rank=pid_of_rank,
         world_size=world_size,
@@ -133,6 +141,26 @@ def _settle_duplicates(evidence: Evidence, by_pid: dict[int, Identity], notes: l
                 by_pid[pid] = Identity(local_rank=who.local_rank, coords=who.coords)
         if len(eldest) > 1:
             notes.append(_conflict(f"rank {rank} is claimed by pids {', '.join(map(str, eldest))}"))
+
+
+def _nameless(evidence: Evidence, by_pid: Mapping[int, Identity]) -> tuple[int, ...]:
+    """Living processes beside the ranks that could be one."""
+    processes = {process.pid: process for process in evidence.processes}
+    parents = {pid: process.ppid for pid, process in processes.items()}
+    ranks = _ranks(by_pid)
+    above = {parents[pid] for pid in ranks}
+    found = []
+    for pid, process in sorted(processes.items()):
+        could_be = process.role in (Role.RANK, Role.OTHER, Role.LAUNCHER, Role.ENGINE, Role.SCHEDULER)
+        alive = process.state not in ("Z", "X") and not process.gone
+        helper = "resource_tracker" in process.title or any(_descends(rank, pid, parents) for rank in ranks)
+        if pid not in ranks and parents[pid] in above and could_be and alive and not helper:
+            found.append(pid)
+    return tuple(found)
+
+
+def _ranks(by_pid: Mapping[int, Identity]) -> tuple[int, ...]:
+    return tuple(pid for pid, who in by_pid.items() if who.rank is not None)
 
 
 def _descends(pid: int, ancestor: int, parents: Mapping[int, int]) -> bool:

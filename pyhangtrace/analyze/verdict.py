@@ -113,7 +113,12 @@ def find(scene: Scene, matched: Matched, judged: Judged) -> Finding:
         return _undecided(case, undecided)
     if not any(sample.syscall is not None or sample.frames or sample.running for sample in _newest(scene)):
         return Finding(state=State.UNKNOWN, cause=Kind.UNKNOWN)
-    return Finding(state=State.RUNNING if _anything_moves(case) else State.IDLE, confidence=Confidence.LIKELY)
+    if _anything_moves(case):
+        return Finding(state=State.RUNNING, confidence=Confidence.LIKELY)
+    if not _anybody_listens(case):
+        # All wait for each other in ways that record nobody: neither a hang that is proven nor an idle program.
+        return Finding(state=State.UNKNOWN, cause=Kind.UNKNOWN)
+    return Finding(state=State.IDLE, confidence=Confidence.LIKELY)
 
 
 def _newest(scene: Scene) -> Iterable[ThreadSample]:
@@ -140,7 +145,7 @@ def _has_a_say(case: Case, key: Key) -> bool:
         for target in wait.targets
     )
     if wait.kind in (WaitKind.PIPE, WaitKind.SOCKET, WaitKind.POLL) and not wait.targets:
-        return wait.cause is Kind.IPC_NO_EOF and case.scene.who.rank(key[0]) is not None
+        return wait.cause is Kind.IPC_NO_EOF
     if wait.kind in (WaitKind.PIPE, WaitKind.SOCKET, WaitKind.POLL) and strangers:
         return case.judged.fate(key) in (Fate.CYCLE,) or wait.cause is Kind.IPC_PIPE_FULL
     if wait.kind in (WaitKind.IO, WaitKind.PAGE_FAULT):
@@ -174,20 +179,13 @@ def _hung(case: Case, hung: Sequence[Key], seeds: Sequence[Key]) -> Finding:
             chain=chain,
         )
     cause = _exit_or(case, seed, chain, lead, end)
-    if lead == 0 and len(chain) == 1:
-        part = Part.PARTY if cause in (*_NOBODY, Kind.LOCK_AFTER_FORK, Kind.LOCK_OWNER_GONE) else Part.CULPRIT
-        same = [key for key in hung if key == seed or _same_trouble(case, key, seed)]
-        return Finding(
-            state=State.HUNG,
-            symptom=symptom_of(waits[seed], parted=None, cycle=False),
-            cause=cause,
-            confidence=confidence_of(waits, chain, (), end),
-            named=tuple(_name(case, key, part) for key in (same if part is Part.PARTY else [seed])),
-            victims=(),
-            chain=chain,
-        )
-    named = _named(case, chain, lead, cause)
-    named = (*named, *_other_missing(case, seed, chain, named))
+    if _holder_unknown(case, chain, cause):
+        # Who waits is all that is known; who of them is to blame is not.
+        same = [chain[-1], *(key for key in hung if key != chain[-1] and _same_trouble(case, key, chain[-1]))]
+        named = tuple(_name(case, key, Part.PARTY) for key in sorted(same, key=case.order))
+    else:
+        named = _named(case, chain, lead, cause)
+        named = (*named, *_other_missing(case, seed, chain, named))
     return Finding(
         state=State.HUNG,
         symptom=symptom_of(waits[seed], parted=None, cycle=False),
@@ -206,9 +204,18 @@ def _inside(wait: Blocked) -> Kind:
     return Kind.P2P_UNMATCHED if wait.kind is WaitKind.P2P else Kind.COLLECTIVE_NONE_COMPLETES
 
 
-def _same_trouble(case: Case, key: Key, seed: Key) -> bool:
-    one, other = case.waits[key], case.waits[seed]
-    return one.cause is other.cause and one.object == other.object and not one.targets
+def _holder_unknown(case: Case, chain: Sequence[Key], cause: Kind) -> bool:
+    """The end is a wait that nobody alive is recorded for, and no rank stands out by not having come."""
+    last = case.waits.get(chain[-1])
+    if last is None or last.targets or last.standing is not Standing.FIRM or cause is Kind.IPC_NO_EOF:
+        return False
+    return not case.scene.who.pid_of_rank and (len(chain) == 1 or cause in (Kind.LOCK_HELD, *_NOBODY))
+
+
+def _same_trouble(case: Case, key: Key, other: Key) -> bool:
+    one, two = case.waits[key], case.waits[other]
+    same_object = one.object == two.object or (one.kind is WaitKind.PYTHON_LOCK and key[0] == other[0])
+    return one.cause is two.cause and one.kind is two.kind and same_object and not one.targets
 
 
 def _best_seed(case: Case, hung: Sequence[Key]) -> Key:
@@ -531,6 +538,34 @@ def _undecided(case: Case, keys: Sequence[Key]) -> Finding:
         victims=tuple(_one_a_process(keys)),
         chain=case.judged.chain(seed),
     )
+
+
+def _anybody_listens(case: Case) -> bool:
+    """Whether somebody waits for the world outside: a connection, input, a signal, the clock."""
+    internal = (
+        WaitKind.CONDITION,
+        WaitKind.SEMAPHORE,
+        WaitKind.BARRIER,
+        WaitKind.QUEUE,
+        WaitKind.PYTHON_LOCK,
+    )
+    if not case.waits:
+        return False
+    for key, wait in case.waits.items():
+        process = case.scene.processes.get(key[0])
+        if process is None or process.role is Role.OUTSIDER:
+            continue
+        if wait.kind in (*internal, WaitKind.JOIN, WaitKind.CHILD) and wait.service is None:
+            continue
+        if wait.standing in (Standing.IDLE, Standing.TIMER, Standing.OPAQUE, Standing.STOPPED):
+            return True
+        strangers = any(
+            (other := case.scene.processes.get(target[0])) is None or other.role is Role.OUTSIDER
+            for target in wait.targets
+        )
+        if strangers or (wait.kind in (WaitKind.SOCKET, WaitKind.IO) and not wait.targets):
+            return True
+    return False
 
 
 def _anything_moves(case: Case) -> bool:

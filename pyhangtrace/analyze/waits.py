@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from pyhangtrace.analyze import holders
 from pyhangtrace.analyze.blocked import Blocked, Standing
-from pyhangtrace.analyze.calls import Call, Meaning, recognise
+from pyhangtrace.analyze.calls import Call, Meaning, has_function, recognise
 from pyhangtrace.analyze.describe import describe_call, describe_lock, describe_syscall
 from pyhangtrace.analyze.ends import io_wait, poll_wait
 from pyhangtrace.analyze.progress import Progress, progress
@@ -36,6 +36,9 @@ _SLEEPS = frozenset({"nanosleep", "clock_nanosleep"})
 _CHILD = frozenset({"wait4", "waitid", "vfork", "clone", "clone3"})
 _SIGNALS = frozenset({"pause", "rt_sigtimedwait", "rt_sigsuspend"})
 _FUTEXES = frozenset({"futex", "futex_wait", "futex_waitv"})
+
+# multiprocessing's own semaphore type, as C functions before and since CPython 3.12.
+_SEMLOCK = ("_multiprocessing_SemLock_acquire", "_multiprocessing_SemLock_acquire_impl", "semlock_acquire")
 
 # fcntl(2): F_SETLKW and F_OFD_SETLKW, the two that wait.
 _FCNTL_WAITS = (7, 38)
@@ -638,7 +641,20 @@ def _futex(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None
         "future": WaitKind.CONDITION,
     }.get(sample.lock.kind if sample.lock else "", WaitKind.CONDITION)
     others = holders.siblings(scene, draft.key)
-    shared = tuple((pid, 0) for pid in sorted(holders.same_shared_object(scene, draft.key) - {sample.pid}))
+    shared = holders.brothers_elsewhere(scene, draft.key)
+    if draft.call is None and shared and has_function(sample.frames, *_SEMLOCK):
+        # A lock of multiprocessing records no owner. With one brother elsewhere it is him; of several, any.
+        return replace(
+            draft,
+            kind=WaitKind.SEMAPHORE,
+            standing=Standing.FIRM,
+            cause=Kind.LOCK_HELD,
+            basis=Confidence.POSSIBLE,
+            object=_lock_object(sample),
+            targets=tuple((pid, 0) for pid in shared),
+            candidates=tuple((pid, 0) for pid in shared),
+            edge=Edge.ANY,
+        )
     return replace(
         draft,
         kind=kind,
@@ -646,7 +662,7 @@ def _futex(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None
         cause=Kind.UNKNOWN,
         basis=Confidence.POSSIBLE,
         object=_lock_object(sample),
-        candidates=others or shared,
+        candidates=others or tuple((pid, 0) for pid in shared),
         targets=others,
         edge=Edge.ANY,
     )

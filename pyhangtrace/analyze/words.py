@@ -147,7 +147,7 @@ def _accuse(case: Case, finding: Finding) -> str:
     if absent and first.key is None:
         verb = "never started" if finding.cause is Kind.RENDEZVOUS_MISSING_RANK else "is gone"
         return f"Rank {fold(absent)} {verb}; {_victims(case, finding)} waits for it."
-    keeps = f" keeps {_victims(case, finding)} waiting" if finding.victims else ""
+    keeps = f" keeps {_victims(case, finding, verb=' waiting')}" if finding.victims else ""
     start = next((i for i, key in enumerate(finding.chain) if first.key and key[0] == first.key[0]), None)
     tail = finding.chain[start:] if start is not None else (first.key,) if first.key else ()
     told: list[str] = []
@@ -179,7 +179,7 @@ def _process(case: Case, one: Named) -> str:
     return _capital(who(case, (one.key[0], one.key[0])))
 
 
-def _victims(case: Case, finding: Finding) -> str:
+def _victims(case: Case, finding: Finding, *, verb: str = "") -> str:
     ranks = [rank for key in finding.victims if (rank := case.scene.who.rank(key[0])) is not None]
     if ranks:
         words = f"rank{'s' if len(set(ranks)) > 1 else ''} {fold(ranks)}"
@@ -192,7 +192,7 @@ def _victims(case: Case, finding: Finding) -> str:
     first = case.waits.get(finding.victims[0]) if finding.victims else None
     name = first.object.name if first is not None and first.kind is WaitKind.COLLECTIVE else None
     op = f" in {name}" if name else ""
-    return f"{words}{op}{f' since {duration(oldest)}' if oldest >= 1 else ''}"
+    return f"{words}{verb}{op}{f' since {duration(oldest)}' if oldest >= 1 else ''}"
 
 
 def _operations(case: Case) -> str:

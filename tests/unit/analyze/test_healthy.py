@@ -288,3 +288,11 @@ def test_majority_does_not_decide() -> None:
 def test_frames_alone_are_never_proof() -> None:
     looks = b.twice(b.in_collective(100), b.asleep(101, seconds=3600))
     assert analyze(b.evidence(b.ranks(2), looks)).verdict.confidence is Confidence.LIKELY
+
+
+def test_rank_is_not_called_absent_while_a_nameless_process_stands_beside_the_others() -> None:
+    processes = [b.rank(100, 0, 2), b.process(101)]
+    report = analyze(b.evidence(processes, b.twice(b.in_collective(100), b.asleep(101, seconds=3600))))
+    assert report.workload.ranks_missing == ()
+    assert report.verdict.culprits == ()
+    assert any(line.source == "ranks" and "101" in line.reason for line in report.coverage)
