@@ -67,7 +67,7 @@ def attach(
 
     `progress` gets a sentence now and then when it takes longer than half a second.
 
-    Raises NoSuchProcess, NotPermitted, UsageError (a kernel thread, or ourselves).
+    Raises NoSuchProcess (also for a kernel thread), NotPermitted, UsageError (ourselves).
     """
     options = options or AttachOptions()
     evidence = collect_evidence(pids, options, progress=progress)
@@ -143,6 +143,7 @@ class _Run:
     probed: tuple[tuple[int, ProbeEvidence], ...] = ()
     coverage: list[SourceStatus] = field(default_factory=list)
     attached_s: float = 0.0
+    said: set[str] = field(default_factory=set)
 
     def collect(self, pids: Sequence[int]) -> Evidence:
         self.table = procfs.read_table(self.proc_root)
@@ -153,10 +154,10 @@ class _Run:
         targets = [pid for pid in self.group.members if self.table[pid].state not in "ZX"]
         with probes.start(targets if self.options.bpf else (), window_s=self._probe_window_s()) as window:
             self._first_look()
+            self._check_permission()
             self._look_around()
             self._later_looks()
             self._finish_probes(window)
-            self._check_permission()
             evidence = self._evidence()
             self.attached_s = window.close()
         return replace(evidence, cost=self._cost())
@@ -171,7 +172,7 @@ class _Run:
         if row is None:
             raise NoSuchProcess(f"there is no process {pid}", "ps -e -o pid,args shows those that exist")
         if row.kernel_thread:
-            raise UsageError(
+            raise NoSuchProcess(
                 f"{pid} is a kernel thread ({row.comm}); it belongs to no job", "name a process of the job"
             )
         if row.pid == os.getpid():
@@ -309,7 +310,9 @@ class _Run:
         )
 
     def _say(self, sentence: str) -> None:
-        if self._elapsed() > _QUIET_S:
+        """Once, and only when it takes long enough for a person to wonder."""
+        if self._elapsed() > _QUIET_S and sentence not in self.said:
+            self.said.add(sentence)
             self.progress(sentence)
 
     def _finish_probes(self, window: probes.ProbeRun) -> None:
@@ -327,9 +330,8 @@ class _Run:
         problems = looks.process_problems(self.seen[0].pictures)
         refused = [pid for pid in self.asked if problems.get(pid, ("", None))[0] == "not_permitted"]
         if refused and len(refused) == len(self.asked):
-            owner = self.facts[refused[0]].uid
             raise NotPermitted(
-                f"process {refused[0]} of uid {owner} may not be read by uid {os.geteuid()}",
+                f"process {refused[0]} (uid {self.facts[refused[0]].uid}) may not be read by this user",
                 "run with sudo; in a container also: --cap-add SYS_PTRACE",
             )
 
