@@ -113,7 +113,9 @@ def poll_wait(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked:
     """A thread in poll, select, epoll or accept: any one descriptor is enough to end it."""
     watched = _watched(scene, sample)
     only = watched[0] if len(watched) == 1 else None
+    listens = only is not None and only.socket is not None and only.socket.state == "LISTEN"
     thing = WaitObject(
+        name="connection" if listens else None,
         fd=only.fd if only else None,
         inode=only.inode if only else None,
         path=only.target if only else None,

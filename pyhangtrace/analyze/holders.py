@@ -24,6 +24,9 @@ _NETWORK_FILE_SYSTEMS = (
     "9p",
 )
 
+# A lock file without an opener for this long is not one between making it and opening it.
+_STALE_AFTER_S = 1.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
@@ -107,16 +110,23 @@ def lock_file_of(scene: Scene, pid: int, path: str | None) -> LockFile | None:
     return mine[0] if len(mine) == 1 else None
 
 
-def is_stale(file: LockFile) -> bool:
+def is_stale(scene: Scene, file: LockFile, *, maker_keeps_it_open: bool) -> bool:
     """Nobody alive on this host can remove it: no opener, and its maker is dead or older than the job.
 
-    On a network file system the maker may live on another host, so only a recorded owner's death counts there.
+    `maker_keeps_it_open`: whoever made it holds it open until it removes it (torch's FileBaton does), so that an
+    opener who is missing through all looks is proof enough. On a network file system the maker may live on
+    another host, and an incomplete search for openers proves nothing.
     """
-    if not file.exists or file.openers or file.owner_alive:
+    if not file.exists or file.openers or file.owner_alive or file.fs_type in _NETWORK_FILE_SYSTEMS:
         return False
-    if file.owner_alive is False:
-        return file.fs_type not in _NETWORK_FILE_SYSTEMS
-    return bool(file.older_than_job) and file.fs_type not in _NETWORK_FILE_SYSTEMS
+    if not all(fd.holders_complete for look in scene.evidence.looks for fd in look.fds):
+        return False
+    if file.owner_alive is False or file.older_than_job:
+        return True
+    if not maker_keeps_it_open or scene.evidence.window_s < _STALE_AFTER_S:
+        return False
+    seen = [other for look in scene.evidence.looks for other in look.lock_files if other.path == file.path]
+    return all(other.exists and not other.openers and other.inode == file.inode for other in seen)
 
 
 def writers(fd: FdFacts) -> tuple[int, ...]:

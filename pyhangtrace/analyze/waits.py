@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from pyhangtrace.analyze import holders
 from pyhangtrace.analyze.blocked import Blocked, Standing
-from pyhangtrace.analyze.calls import Call, Meaning, has_function, recognise
+from pyhangtrace.analyze.calls import Call, Meaning, has_function, path_has, recognise
 from pyhangtrace.analyze.describe import describe_call, describe_lock, describe_syscall
 from pyhangtrace.analyze.ends import io_wait, poll_wait
 from pyhangtrace.analyze.progress import Progress, progress
@@ -390,9 +390,11 @@ def _lock_file(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | 
             targets=((record.pid, 0),),
             holder=ReportHolder(pid=record.pid),
         )
-    if holders.is_stale(file):
+    is_baton = path_has(draft.call.frame.file, "torch/utils/file_baton.py")
+    if holders.is_stale(scene, file, maker_keeps_it_open=is_baton):
         age = f", {file.age_s:.0f} s old" if file.age_s is not None else ""
-        dead = f"; its owner {file.owner_pid} is dead" if file.owner_pid else "; older than the job"
+        dead = "; older than the job" if file.older_than_job else ""
+        dead = f"; its owner {file.owner_pid} is dead" if file.owner_pid else dead
         return replace(
             polling,
             standing=Standing.FIRM,

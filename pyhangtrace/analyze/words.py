@@ -36,6 +36,9 @@ _PLAIN: dict[WaitKind, str] = {
 }
 
 
+_LONGEST_TITLE = 48
+
+
 def duration(seconds: float) -> str:
     """`0.4 s`, `74 s`, `6 min`, `2 h`."""
     if seconds < 10:
@@ -51,11 +54,18 @@ def who(case: Case, key: Key) -> str:
         return f"rank {-1 - key[0]}"
     rank = case.scene.who.rank(key[0])
     process = case.scene.processes.get(key[0])
-    title = (process.title or process.comm)[:60] if process is not None else ""
+    title = short_title(process.title or process.comm) if process is not None else ""
     name = (
         f"rank {rank} (pid {key[0]})" if rank is not None else f"pid {key[0]}{f' ({title})' if title else ''}"
     )
     return f"{name}, {thread(case, key)}" if key[1] not in (0, key[0]) else name
+
+
+def short_title(title: str) -> str:
+    """A command line without folders: `python warmup.py --all`."""
+    words = [word.rpartition("/")[2] or word for word in title.split()]
+    text = " ".join(words)
+    return text if len(text) <= _LONGEST_TITLE else f"{text[: _LONGEST_TITLE - 1]}…"
 
 
 def thread(case: Case, key: Key) -> str:
@@ -70,7 +80,7 @@ def waiting(case: Case, key: Key) -> str:
     wait = case.waits.get(key)
     if wait is None:
         return "has exited" if case.scene.exited(key[0]) or key[0] < 0 else "could not be looked at"
-    age = f" since {duration(wait.since_s)}" if wait.since_s is not None and wait.since_s >= 1 else ""
+    age = f" for {duration(wait.since_s)}" if wait.since_s is not None and wait.since_s >= 1 else ""
     if wait.kind is WaitKind.STOPPED:
         tracer = wait.holder.pid if wait.holder is not None else None
         return f"is stopped by its tracer, pid {tracer}{age}" if tracer else f"is stopped by a signal{age}"
@@ -78,14 +88,21 @@ def waiting(case: Case, key: Key) -> str:
         return f"is on the CPU{_where(case, key)}"
     if wait.kind is WaitKind.TIMER:
         left = f", {duration(wait.lasts_s)} to go" if wait.lasts_s is not None else ""
-        return f"sleeps{_where(case, key)}{left}{age}"
+        return f"sleeps{_where(case, key)}{left or age}"
     if wait.kind in (WaitKind.COLLECTIVE, WaitKind.P2P):
         peer = f" from rank {wait.object.peer_rank}" if wait.object.peer_rank is not None else ""
         return f"waits in {wait.object.name or 'a collective'}{peer}{age}"
     thing = _PLAIN.get(wait.kind, wait.kind.value)
-    path = f" {wait.object.path}" if wait.object.path else ""
+    if wait.kind is WaitKind.POLL and wait.object.name in ("signal", "connection"):
+        thing = f"a {wait.object.name}"
+    if wait.cause is Kind.WORKER_STUCK:
+        thing = "its worker processes"
+    is_file = wait.kind in (WaitKind.FILE_LOCK, WaitKind.LOCK_FILE)
+    path = f" on {wait.object.path}" if wait.kind is WaitKind.FILE_LOCK and wait.object.path else ""
+    if is_file and not path and wait.object.path:
+        path = f" {wait.object.path}"
     if wait.cause is Kind.IPC_PIPE_FULL:
-        return f"writes to {thing}{path} that is full{_holder(case, wait)}{age}"
+        return f"writes to a full {wait.kind.value}{_holder(case, wait)}{age}"
     return f"waits for {thing}{path}{_holder(case, wait)}{_where(case, key)}{age}"
 
 
@@ -129,7 +146,7 @@ def summary(case: Case, finding: Finding) -> str:
         return f"The ranks wait in different operations: {_operations(case)}. None of them can complete."
     if finding.cycle:
         steps = "; ".join(f"{who(case, key)} {waiting(case, key)}" for key in finding.cycle)
-        kept = f" {_victims(case, finding)} waits for them." if finding.victims else ""
+        kept = f" Behind them: {_victims(case, finding, verb=' waiting')}." if finding.victims else ""
         return f"Deadlock: {steps}.{kept}"
     if not finding.victims and all(one.part is Part.PARTY for one in finding.named) and finding.named:
         steps = "; ".join(
@@ -146,7 +163,7 @@ def _accuse(case: Case, finding: Finding) -> str:
     absent = [one.rank for one in finding.named if one.part is Part.ABSENT and one.rank is not None]
     if absent and first.key is None:
         verb = "never started" if finding.cause is Kind.RENDEZVOUS_MISSING_RANK else "is gone"
-        return f"Rank {fold(absent)} {verb}; {_victims(case, finding)} waits for it."
+        return f"Rank {fold(absent)} {verb}; {_victims(case, finding, verb=' waiting for it')}."
     keeps = f" keeps {_victims(case, finding, verb=' waiting')}" if finding.victims else ""
     start = next((i for i, key in enumerate(finding.chain) if first.key and key[0] == first.key[0]), None)
     tail = finding.chain[start:] if start is not None else (first.key,) if first.key else ()
@@ -192,7 +209,7 @@ def _victims(case: Case, finding: Finding, *, verb: str = "") -> str:
     first = case.waits.get(finding.victims[0]) if finding.victims else None
     name = first.object.name if first is not None and first.kind is WaitKind.COLLECTIVE else None
     op = f" in {name}" if name else ""
-    return f"{words}{verb}{op}{f' since {duration(oldest)}' if oldest >= 1 else ''}"
+    return f"{words}{verb}{op}{f' for {duration(oldest)}' if oldest >= 1 else ''}"
 
 
 def _operations(case: Case) -> str:

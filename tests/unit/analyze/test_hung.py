@@ -197,6 +197,26 @@ def test_stale_lock_file_has_no_culprit() -> None:
     assert report.verdict.next_steps == ("rm /c/lock",)
 
 
+def test_baton_that_nobody_has_open_is_stale_however_young() -> None:
+    waiting = b.replace(
+        b.asleep(103, seconds=0.1), frames=(b.py("FileBaton.wait", "/x/torch/utils/file_baton.py"),)
+    )
+    others = [b.in_collective(pid) for pid in (100, 101, 102)]
+    file = LockFile(path="/c/lock", exists=True, pid=103, inode=7, older_than_job=False)
+
+    def cause(window: float, *, complete: bool = True) -> Kind | None:
+        fd = b.replace(b.pipe(103, 9, 5), holders_complete=complete)
+        looks = (
+            b.look(*others, waiting, lock_files=[file], fds=[fd]),
+            b.look(*others, b.moved(waiting), at=window, lock_files=[file], fds=[fd]),
+        )
+        return analyze(b.evidence(b.ranks(4), looks)).verdict.cause
+
+    assert cause(3.0) is Kind.FILE_LOCK_STALE
+    assert cause(0.2) is not Kind.FILE_LOCK_STALE
+    assert cause(3.0, complete=False) is not Kind.FILE_LOCK_STALE
+
+
 @pytest.mark.parametrize(
     "change",
     [

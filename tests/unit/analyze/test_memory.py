@@ -1,0 +1,153 @@
+"""The bracket of what a group holds, and the verdicts on it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pyhangtrace.analyze import analyze
+from pyhangtrace.analyze.memory import size
+from pyhangtrace.model.evidence import (
+    CgroupFacts,
+    HostFacts,
+    MappedFile,
+    OomKill,
+    PressureFacts,
+    ProcessMemory,
+)
+from pyhangtrace.model.kinds import Kind, MemoryVerdict
+from pyhangtrace.model.report import MemoryReport
+from tests.unit.analyze import builders as b
+
+GIB = 1 << 30
+
+
+def memory_of(
+    *sizes: ProcessMemory, mapped: tuple[MappedFile, ...] = (), cgroup: CgroupFacts | None = None, **host: Any
+) -> MemoryReport:
+    facts = {"memory_total": 64 * GIB, "memory_available": 40 * GIB, "memory_mapped": 20 * GIB, **host}
+    processes = [replace(b.rank(100 + i, i, len(sizes)), memory=size) for i, size in enumerate(sizes)]
+    looks = b.twice(*(b.asleep(process.pid, seconds=5) for process in processes))
+    evidence = b.evidence(
+        processes,
+        looks,
+        host=HostFacts(name="host", machine="x86_64", **facts),
+        mapped_files=mapped,
+        cgroup=cgroup,
+    )
+    return analyze(evidence).memory
+
+
+def maps_file(size: int, anon: int = GIB) -> ProcessMemory:
+    return ProcessMemory(rss=size + anon, anon=anon, file=size, shmem=0)
+
+
+WEIGHTS = MappedFile(
+    path="/w", device=1, inode=2, size=16 * GIB, resident=16 * GIB, mappers=tuple(range(100, 108))
+)
+
+
+def test_eight_ranks_that_map_one_file() -> None:
+    memory = memory_of(*[maps_file(16 * GIB)] * 8, mapped=(WEIGHTS,))
+    assert memory.verdict is MemoryVerdict.RSS_ILLUSION
+    assert memory.rss_sum == 8 * 17 * GIB
+    assert (memory.group_low, memory.group_high) == (24 * GIB, 24 * GIB)
+    assert memory.illusion_factor == pytest.approx(136 / 24, abs=0.01)
+    assert "8 x 18 GB = 146 GB is one set of pages" in memory.summary
+
+
+def test_files_of_their_own_are_no_illusion() -> None:
+    mapped = tuple(
+        MappedFile(path=f"/w{i}", device=1, inode=i, size=4 * GIB, resident=4 * GIB, mappers=(100 + i,))
+        for i in range(4)
+    )
+    memory = memory_of(*[maps_file(4 * GIB)] * 4, mapped=mapped)
+    assert memory.verdict is MemoryVerdict.NORMAL
+    assert memory.group_low == 8 * GIB
+    assert memory.group_high == 20 * GIB
+
+
+def test_mapped_of_the_host_bounds_the_group() -> None:
+    memory = memory_of(*[maps_file(16 * GIB)] * 8, memory_mapped=17 * GIB)
+    assert memory.group_high == 25 * GIB
+    assert memory.verdict is MemoryVerdict.RSS_ILLUSION
+
+
+def test_forked_processes_share_anonymous_pages() -> None:
+    processes = [
+        b.rank(
+            pid,
+            i,
+            3,
+            exe="/usr/bin/python3",
+            ppid=50 if i == 0 else 100,
+            memory=ProcessMemory(rss=GIB, anon=GIB),
+        )
+        for i, pid in enumerate((100, 101, 102))
+    ]
+    looks = b.twice(*(b.asleep(process.pid, seconds=5) for process in processes))
+    memory = analyze(b.evidence(processes, looks)).memory
+    assert memory.group_low == GIB
+    assert memory.group_high == 3 * GIB
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict"),
+    [
+        ({}, MemoryVerdict.NORMAL),
+        ({"memory_available": GIB}, MemoryVerdict.PRESSURE),
+        ({"pressure": PressureFacts(memory_full=30.0)}, MemoryVerdict.PRESSURE),
+        ({"shm_size": GIB, "shm_free": 0}, MemoryVerdict.SHM_FULL),
+        (
+            {"cgroup": CgroupFacts(version=2, path="/x", limit=GIB, usage=GIB, cache=0)},
+            MemoryVerdict.PRESSURE,
+        ),
+        # What the limit is full of can be dropped.
+        (
+            {"cgroup": CgroupFacts(version=2, path="/x", limit=GIB, usage=GIB, cache=GIB)},
+            MemoryVerdict.NORMAL,
+        ),
+    ],
+)
+def test_other_verdicts(changes: dict[str, Any], verdict: MemoryVerdict) -> None:
+    assert memory_of(maps_file(GIB), maps_file(GIB), **changes).verdict is verdict
+
+
+def test_nothing_known_is_none() -> None:
+    memory = memory_of(ProcessMemory(), ProcessMemory())
+    assert (memory.rss_sum, memory.group_low, memory.group_high, memory.illusion_factor) == (None,) * 4
+    assert memory.verdict is MemoryVerdict.NORMAL
+
+
+def test_killed_for_want_of_memory() -> None:
+    processes = [*b.ranks(2)[:1], b.process(101, state="Z", title="", exe="", exit_code=9)]
+    host = HostFacts(
+        name="host", machine="x86_64", oom_log=(OomKill(pid=101, comm="python3", text="oom-kill"),)
+    )
+    report = analyze(b.evidence(processes, b.twice(b.in_collective(100)), host=host))
+    assert report.verdict.cause is Kind.PEER_OOM_KILLED
+    assert report.memory.verdict is MemoryVerdict.OOM_KILLED
+    assert not any(one.suspect == "memory.oom" for one in report.verdict.cleared)
+
+
+def test_memory_is_cleared_with_numbers_in_a_hang() -> None:
+    processes = [replace(process, memory=maps_file(GIB)) for process in b.ranks(2)]
+    report = analyze(b.evidence(processes, b.twice(b.in_collective(100), b.asleep(101, seconds=3600))))
+    (cleared,) = [one for one in report.verdict.cleared if one.suspect == "memory.oom"]
+    assert "available" in cleared.because
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (0, "0 B"),
+        (27_300_000, "27 MB"),
+        (1_500_000_000, "1.5 GB"),
+        (412_000_000_000, "412 GB"),
+        (3.4e12, "3.4 TB"),
+    ],
+)
+def test_sizes(value: int, words: str) -> None:
+    assert size(int(value)) == words
