@@ -32,15 +32,30 @@ def lead_of(waits: Mapping[Key, Blocked], chain: Sequence[Key]) -> int | None:
     return last + 1 if last + 1 < len(chain) else None
 
 
-def symptom_of(wait: Blocked, *, parted: Kind | None, cycle: bool) -> Kind:
-    """What a victim shows."""
+def symptom_of(
+    scene: Scene, waits: Mapping[Key, Blocked], chain: Sequence[Key], cycle: Sequence[Key] = ()
+) -> Kind:
+    """What the victim at the start of a chain shows; a join only passes on what the joined thread is in."""
+    wait = waits[chain[0]]
+    for key in chain:
+        if key not in waits:
+            break
+        wait = waits[key]
+        if key in cycle or not _passes_on(scene, wait) or wait.kind is WaitKind.CHILD:
+            break
     if wait.kind is WaitKind.COLLECTIVE:
-        return parted or Kind.COLLECTIVE_MISSING_RANK
+        return Kind.COLLECTIVE_MISSING_RANK
+    if wait.kind is WaitKind.GIL:
+        return Kind.LOCK_GIL
+    if wait.key in cycle:
+        return Kind.LOCK_GIL if _has_gil(waits, cycle) else cause_of_cycle([waits[key] for key in cycle])
     if wait.kind is WaitKind.P2P:
-        return Kind.P2P_CYCLE if cycle else Kind.P2P_UNMATCHED
-    if wait.kind is WaitKind.RENDEZVOUS:
-        return wait.cause
+        return Kind.P2P_UNMATCHED
     return wait.cause
+
+
+def _has_gil(waits: Mapping[Key, Blocked], cycle: Sequence[Key]) -> bool:
+    return any(waits[key].kind is WaitKind.GIL for key in cycle)
 
 
 def cause_of_cycle(members: Sequence[Blocked]) -> Kind:
@@ -84,7 +99,9 @@ def _passes_on(scene: Scene, wait: Blocked) -> bool:
     if wait.kind is WaitKind.CHILD:
         # A program without ranks is a group of its own: what the child is in explains more.
         return scene.who.rank(wait.key[0]) is None and not scene.who.pid_of_rank
-    return wait.kind in _PASSES_ON and wait.cause in (Kind.UNKNOWN, Kind.LOCK_HELD)
+    if wait.kind is WaitKind.JOIN:
+        return wait.cause is not Kind.LOCK_TEARDOWN
+    return wait.kind in _PASSES_ON and wait.cause is Kind.UNKNOWN
 
 
 def exit_cause(scene: Scene, pid: int) -> Kind:

@@ -109,6 +109,11 @@ def find(scene: Scene, matched: Matched, judged: Judged) -> Finding:
     if straggler is not None:
         return straggler
     undecided = [key for key in group if judged.fate(key) is Fate.UNKNOWN]
+    undecided += [
+        key
+        for key in others
+        if matched.waits[key].kind is WaitKind.LOCK_FILE and judged.fate(key) is Fate.UNKNOWN
+    ]
     if undecided:
         return _undecided(case, undecided)
     if not any(sample.syscall is not None or sample.frames or sample.running for sample in _newest(scene)):
@@ -188,7 +193,7 @@ def _hung(case: Case, hung: Sequence[Key], seeds: Sequence[Key]) -> Finding:
         named = (*named, *_other_missing(case, seed, chain, named))
     return Finding(
         state=State.HUNG,
-        symptom=symptom_of(waits[seed], parted=None, cycle=False),
+        symptom=symptom_of(case.scene, waits, chain),
         cause=cause,
         confidence=confidence_of(waits, chain, (), end),
         named=named,
@@ -326,11 +331,7 @@ def _deadlock(
 ) -> Finding:
     waits = case.waits
     cause = cause_of_cycle([waits[key] for key in cycle])
-    gil = any(waits[key].kind is WaitKind.GIL for key in cycle)
-    outside = seed not in cycle
-    symptom = symptom_of(waits[seed], parted=None, cycle=True) if outside else cause
-    if gil and waits[seed].kind not in GROUP_KINDS:
-        symptom = Kind.LOCK_GIL
+    symptom = symptom_of(case.scene, waits, chain, cycle)
     named = tuple(_name(case, key, Part.PARTY) for key in sorted(cycle, key=case.order))
     leading = case.judged.leading_to(cycle)
     ranks = {who.key[0] for who in named if who.key is not None and who.rank is not None}
@@ -469,7 +470,7 @@ def _straggling(case: Case, state: State, found: Sequence[Key], chain: tuple[Key
         named.append(_name(case, (compiler, compiler), Part.CULPRIT))
     return Finding(
         state=state,
-        symptom=symptom_of(case.waits[chain[0]], parted=None, cycle=False),
+        symptom=symptom_of(case.scene, case.waits, chain),
         cause=cause,
         confidence=confidence_of(case.waits, chain, (), end),
         named=tuple(named),
@@ -533,7 +534,7 @@ def _undecided(case: Case, keys: Sequence[Key]) -> Finding:
     seed = keys[0]
     return Finding(
         state=State.UNKNOWN,
-        symptom=symptom_of(case.waits[seed], parted=None, cycle=False),
+        symptom=symptom_of(case.scene, case.waits, (seed,)),
         cause=Kind.UNKNOWN,
         victims=tuple(_one_a_process(keys)),
         chain=case.judged.chain(seed),

@@ -15,7 +15,7 @@ from pyhangtrace.analyze.blocked import Blocked, Standing
 from pyhangtrace.analyze.calls import Call, Meaning, has_function, path_has, recognise
 from pyhangtrace.analyze.describe import describe_call, describe_lock, describe_syscall
 from pyhangtrace.analyze.ends import io_wait, poll_wait
-from pyhangtrace.analyze.progress import Progress, progress
+from pyhangtrace.analyze.progress import Progress, gil_wait, progress
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.analyze.services import service_of
 from pyhangtrace.model.evidence import ThreadSample
@@ -58,7 +58,7 @@ _PASSIVE: dict[Meaning, WaitKind] = {
 def classify(scene: Scene, key: Key) -> Blocked | None:
     """The wait of one thread; None for one that ended."""
     samples = scene.samples[key]
-    sample = samples[-1]
+    sample = gil_wait(samples, scene.times[key]) or samples[-1]
     if sample.state in ("Z", "X", "x"):
         return None
     call = recognise(sample.frames)

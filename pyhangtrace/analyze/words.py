@@ -20,7 +20,7 @@ _PLAIN: dict[WaitKind, str] = {
     WaitKind.GIL: "the GIL",
     WaitKind.PYTHON_LOCK: "a Python lock",
     WaitKind.IMPORT_LOCK: "an import lock",
-    WaitKind.JOIN: "the end of a thread",
+    WaitKind.JOIN: "the end",
     WaitKind.FILE_LOCK: "a file lock",
     WaitKind.LOCK_FILE: "the lock file",
     WaitKind.PIPE: "a pipe",
@@ -95,6 +95,8 @@ def waiting(case: Case, key: Key) -> str:
     thing = _PLAIN.get(wait.kind, wait.kind.value)
     if wait.kind is WaitKind.POLL and wait.object.name in ("signal", "connection"):
         thing = f"a {wait.object.name}"
+    if wait.kind is WaitKind.JOIN and wait.holder is None:
+        thing = "the end of a thread"
     if wait.cause is Kind.WORKER_STUCK:
         thing = "its worker processes"
     is_file = wait.kind in (WaitKind.FILE_LOCK, WaitKind.LOCK_FILE)
@@ -114,6 +116,8 @@ def _holder(case: Case, wait: Blocked) -> str:
         return f" whose recorded owner {holder.tid or holder.pid} does not exist"
     if wait.kind is WaitKind.CHILD:
         return f" {holder.pid}"
+    if wait.kind is WaitKind.JOIN and holder.tid is not None:
+        return f" of {thread(case, (holder.pid, holder.tid))}"
     if wait.kind in (WaitKind.PIPE, WaitKind.SOCKET, WaitKind.POLL):
         return f" whose other end is with pid {holder.pid}"
     if holder.pid == wait.key[0] and holder.tid is not None:
@@ -175,7 +179,7 @@ def _accuse(case: Case, finding: Finding) -> str:
 
 
 def _short_name(case: Case, first: Named, key: Key, *, is_first: bool) -> str:
-    if is_first and key[0] == key[1]:
+    if is_first and key[1] in (0, key[0]):
         return "it"
     return thread(case, key) if first.key is not None and key[0] == first.key[0] else who(case, key)
 
@@ -202,7 +206,7 @@ def _victims(case: Case, finding: Finding, *, verb: str = "") -> str:
         words = f"rank{'s' if len(set(ranks)) > 1 else ''} {fold(ranks)}"
     else:
         pids = sorted({key[0] for key in finding.victims})
-        words = f"pid {', '.join(map(str, pids))}" if pids else "nobody"
+        words = f"pid{'s' if len(pids) > 1 else ''} {', '.join(map(str, pids))}" if pids else "nobody"
     oldest = max(
         (wait.since_s or 0.0 for key in finding.victims if (wait := case.waits.get(key))), default=0.0
     )
