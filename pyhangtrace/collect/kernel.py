@@ -113,7 +113,7 @@ def read_log(
                 break
             if number % 256 == 0 and time.monotonic() > until:
                 return tuple(kills), tuple(xids), "the kernel log is too long to be read in time"
-            _note(record, uptime_s, since_s_ago, kills, xids)
+            note(record, uptime_s, since_s_ago, kills, xids)
     except OSError as error:
         return tuple(kills), tuple(xids), error.strerror
     finally:
@@ -121,10 +121,10 @@ def read_log(
     return tuple(kills), tuple(xids), None
 
 
-def _note(
+def note(
     record: bytes, uptime_s: float | None, since_s_ago: float | None, kills: list[OomKill], xids: list[str]
 ) -> None:
-    """One record: `priority,sequence,microseconds,flags;text`, then indented key=value lines."""
+    """Adds what one record says: `priority,sequence,microseconds,flags;text`, then indented key=value lines."""
     head, _, rest = record.partition(b";")
     text = rest.partition(b"\n")[0].decode(errors="replace")
     killed = _KILLED.search(text)
