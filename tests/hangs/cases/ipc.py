@@ -37,7 +37,7 @@ def talk(what: str) -> tuple[str, ...]:
 
 
 def cycle(*members: str) -> Facts:
-    return hung(("ipc.cycle", None), "ipc.cycle", parties=members, cycle=True)
+    return hung(("ipc.cycle", "ipc.peer_silent", None), "ipc.cycle", parties=members, cycle=True)
 
 
 def file_lock(how: str, *, slow: bool) -> Case:

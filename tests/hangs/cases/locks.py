@@ -29,7 +29,7 @@ def threads(what: str) -> tuple[str, ...]:
 
 
 def cycle(members: tuple[str, ...]) -> Facts:
-    return hung(("lock.cycle", None), "lock.cycle", parties=members, cycle=True)
+    return hung(("lock.cycle", "lock.held", None), "lock.cycle", parties=members, cycle=True)
 
 
 CASES = (
@@ -80,7 +80,7 @@ CASES = (
         threads("gil-mutex"),
         {"callback": LOCK, "flush": LOCK},
         hung(
-            ("lock.cycle", "lock.gil", None),
+            ("lock.cycle", "lock.gil", "lock.held", None),
             ("lock.cycle", "lock.gil"),
             parties=("callback", "flush"),
             cycle=True,

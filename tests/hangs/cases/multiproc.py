@@ -198,7 +198,7 @@ CASES = (
     demo(
         "mutex-cycle",
         {"reader": LOCK, "writer": LOCK},
-        hung(("lock.cycle", None), "lock.cycle", parties=("reader", "writer"), cycle=True),
+        hung(("lock.cycle", "lock.held", None), "lock.cycle", parties=("reader", "writer"), cycle=True),
         attach=("reader",),
         slow=False,
     ),
@@ -206,7 +206,7 @@ CASES = (
         "gil",
         {"callback": LOCK, "flush": LOCK},
         hung(
-            ("lock.cycle", "lock.gil", None),
+            ("lock.cycle", "lock.gil", "lock.held", None),
             ("lock.cycle", "lock.gil"),
             parties=("callback", "flush"),
             cycle=True,
