@@ -33,14 +33,18 @@ def assign(
     `program_environs`: os.environ from memory, for those that were asked. `data_workers`: processes whose stacks show a
     data loader's worker.
     """
-    members = set(group.members)
     result = {pid: Identity() for pid in group.members}
-    launchers = _launchers(group, table)
+    programs = program_environs or {}
+    numbers = {
+        pid: _rank_variable(group.environs.get(pid, {})) or _rank_variable(programs.get(pid, {}))
+        for pid in group.members
+    }
+    launchers = _launchers(group, table, numbers)
     for pid, identity in result.items():
         arguments = group.arguments.get(pid, ())
-        inherited = _inherits_rank(pid, group, table, members, launchers)
+        inherited = _inherits_rank(pid, table, numbers, launchers)
         own = {} if inherited else group.environs.get(pid, {})
-        memory = {} if inherited else (program_environs or {}).get(pid, {})
+        memory = {} if inherited else programs.get(pid, {})
         identity.variables = tuple(sorted({**own, **memory}.items()))
         if pid not in launchers:
             identity.claims.extend(_claims_from(own, "environ"))
@@ -73,7 +77,8 @@ def wants_program_environ(group: Group, table: ProcessTable) -> list[int]:
     return [
         pid
         for pid, identity in first.items()
-        if identity.role in (Role.RANK, Role.OTHER, Role.SCHEDULER)
+        if identity.role in (Role.RANK, Role.OTHER, Role.SCHEDULER, Role.LAUNCHER)
+        and recognise.launcher(table[pid].comm, group.arguments.get(pid, ())) is None
         and not any(claim.rank is not None and claim.source != START_ORDER for claim in identity.claims)
         and not recognise.multiprocessing_helper(group.arguments.get(pid, ()))
         and table[pid].state not in "ZX"
@@ -83,25 +88,24 @@ def wants_program_environ(group: Group, table: ProcessTable) -> list[int]:
 START_ORDER = "start order"
 
 
-def _launchers(group: Group, table: ProcessTable) -> set[int]:
-    """Members that start ranks and are none themselves."""
-    members = set(group.members)
+def _launchers(group: Group, table: ProcessTable, numbers: Mapping[int, str | None]) -> set[int]:
+    """Members that start ranks and are none themselves. `numbers`: the rank each one's environment holds."""
     found = set()
     for pid in group.members:
-        children = [child for child in table.children(pid) if child in members]
+        children = [child for child in table.children(pid) if child in numbers]
         if recognise.launcher(table[pid].comm, group.arguments.get(pid, ())) is not None and children:
             found.add(pid)
             continue
-        ranks = {_rank_variable(child, group) for child in children} - {None}
-        mine = _rank_variable(pid, group)
-        # A rank may start the other ones; then its own number is none of theirs.
-        if ranks and (mine is None or (len(ranks) > 1 and mine in ranks)):
+        ranks = {numbers[child] for child in children} - {None}
+        mine = numbers[pid]
+        # A rank may start the other ones; then its own number is none of theirs. With a single child it may as well
+        # be a rank that never put its number into the environment it was started with, and runs a helper.
+        if len(ranks) > 1 and (mine is None or mine in ranks):
             found.add(pid)
     return found
 
 
-def _rank_variable(pid: int, group: Group) -> str | None:
-    values = group.environs.get(pid, {})
+def _rank_variable(values: Mapping[str, str]) -> str | None:
     return next(
         (values[each.rank] for each in recognise.RANK_VARIABLES if values.get(each.rank, "").isdecimal()),
         None,
@@ -109,16 +113,16 @@ def _rank_variable(pid: int, group: Group) -> str | None:
 
 
 def _inherits_rank(
-    pid: int, group: Group, table: ProcessTable, members: set[int], launchers: set[int]
+    pid: int, table: ProcessTable, numbers: Mapping[int, str | None], launchers: set[int]
 ) -> bool:
     """Whether the rank in its environment is a parent's: a helper of a rank, not a rank."""
-    mine = _rank_variable(pid, group)
+    mine = numbers[pid]
     if mine is None:
         return False
     for ancestor in table.ancestors(pid):
-        if ancestor not in members:
+        if ancestor not in numbers:
             return False
-        if ancestor not in launchers and _rank_variable(ancestor, group) == mine:
+        if ancestor not in launchers and numbers[ancestor] == mine:
             return True
     return False
 

@@ -152,7 +152,7 @@ def test_multiprocessing_children(host: Host, asked: int, method: str) -> None:
     identities = host.roles(asked, program_environs=memory)
     assert ranks(identities) == {202: 1, 203: 0}
     assert identities[202].claims[0].source == "program environ RANK"
-    assert set(roles.wants_program_environ(host.find(asked), host.table)) == {202, 203}
+    assert set(roles.wants_program_environ(host.find(asked), host.table)) == {200, 202, 203}
 
 
 def test_data_loader_workers_of_a_single_process_are_no_ranks(host: Host) -> None:
@@ -334,3 +334,43 @@ def test_a_rank_that_starts_the_others_is_a_rank(host: Host) -> None:
     identities = host.roles(902)
     assert ranks(identities) == {900: 0, 901: 1, 902: 2}
     assert identities[900].role is Role.RANK
+
+
+def test_a_helper_of_a_rank_that_knows_its_number_only_in_memory(host: Host) -> None:
+    host.add(900, 50, "python", "train.py")
+    host.add(901, 900, "python", "train.py")
+    host.add(902, 900, "python", "train.py")
+    host.add(903, 901, "sleep", "3600", RANK="0", WORLD_SIZE="2")
+    host.add(904, 902, "g++", "-c", "x.cpp", RANK="1", WORLD_SIZE="2")
+    found = host.find(901)
+    assert set(roles.wants_program_environ(found, host.table)) == {900, 901, 902}
+    memory = {901: {"RANK": "0", "WORLD_SIZE": "2"}, 902: {"RANK": "1", "WORLD_SIZE": "2"}}
+    identities = host.roles(901, program_environs=memory)
+    assert ranks(identities) == {901: 0, 902: 1}
+    assert {pid: identity.role for pid, identity in identities.items()} == {
+        900: Role.LAUNCHER,
+        901: Role.RANK,
+        902: Role.RANK,
+        903: Role.OTHER,
+        904: Role.COMPILER,
+    }
+
+
+def test_the_only_rank_of_a_script(host: Host) -> None:
+    host.add(900, 50, "python", "start.py")
+    host.add(901, 900, "python", "rank.py", RANK="3", WORLD_SIZE="8", MASTER_ADDR="10.0.0.1", MASTER_PORT="1")
+    identities = host.roles(901)
+    assert ranks(identities) == {901: 3}
+    assert identities[901].role is Role.RANK
+
+
+def test_a_parent_that_is_rank_0_in_memory_only(host: Host) -> None:
+    host.add(900, 50, "python", "train.py")
+    host.add(901, 900, "python", "train.py")
+    host.add(902, 900, "python", "train.py")
+    memory = {900 + rank: {"RANK": str(rank), "WORLD_SIZE": "3"} for rank in range(3)}
+    assert ranks(host.roles(902, program_environs=memory)) == {900: 0, 901: 1, 902: 2}
+    memory[900]["RANK"] = "2"  # it prepared the environment of the last one, and is none itself
+    identities = host.roles(902, program_environs=memory)
+    assert ranks(identities) == {901: 1, 902: 2}
+    assert identities[900].role is Role.LAUNCHER
