@@ -10,7 +10,7 @@
 namespace hangtrace::capture {
 
 namespace {
-constexpr std::size_t most_known = 4096;  // processes kept between looks
+constexpr std::size_t most_known = 512;  // processes remembered between looks
 }
 
 struct Engine::State {
@@ -45,6 +45,9 @@ struct Engine::State {
     }
     if (look.known) {
       take(look, options, proc_root);
+      if (look.known) {
+        unwind_threads(look, tables);
+      }
     } else if (look.sampled.tasks) {
       sample_activity(look.sampled);
       mark_moved(look.sampled);
@@ -68,7 +71,7 @@ std::vector<Process> Engine::capture(std::span<const int> pids, const Options& o
     }
     looks.push_back(state_->look_at(pid, options));
   }
-  finish(looks, state_->tables, state_->proc_root);
+  finish(looks, state_->proc_root);
   std::vector<Process> processes;
   processes.reserve(looks.size());
   for (Look& look : looks) {

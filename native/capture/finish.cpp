@@ -28,36 +28,6 @@ FoundBy found_by(const unwind::Frame& frame, const unwind::FrameName& name) {
   return FoundBy::cfi;
 }
 
-void unwind_all(Look& look, unwind::UnwindCache& cache) {
-  std::vector<Thread>& threads = look.sampled.process.threads;
-  const unwind::Unwinder unwinder(look.known->modules(), cache);
-  look.unwound.resize(threads.size());
-  for (std::size_t i = 0; i < threads.size(); ++i) {
-    Thread& thread = threads[i];
-    if (!thread.stack_pointer || !thread.program_counter) {
-      continue;
-    }
-    const auto start = unwind::Registers::from_pc_sp(*thread.program_counter, *thread.stack_pointer);
-    look.unwound[i] = unwinder.unwind(start, {*thread.stack_pointer, look.stacks[i]});
-    const unwind::Stack& stack = look.unwound[i];
-    thread.complete = stack.complete();
-    thread.stack_problem = unwind::describe(stack.end);
-    if (stack.frames.empty()) {
-      continue;
-    }
-    const bool repaired = std::ranges::any_of(stack.frames, [](const unwind::Frame& frame) {
-      return frame.found_by == unwind::FoundBy::prologue || frame.found_by == unwind::FoundBy::scan;
-    });
-    thread.stack_from = repaired ? StackFrom::repaired : StackFrom::pc_sp;
-    // What lies beyond the copy was read later than the rest.
-    const Address copied_to = *thread.stack_pointer + look.stacks[i].size();
-    if (!thread.moved && stack.frames.back().sp > copied_to) {
-      const auto stat = look.sampled.tasks->schedstat(thread.tid);
-      thread.moved = !stat || stat->run_ns != thread.run_ns || stat->slices != thread.slices;
-    }
-  }
-}
-
 std::vector<locks::FrameHint> hints(const Thread& thread, const unwind::Stack& stack) {
   std::vector<locks::FrameHint> hints;
   Address begin = thread.stack_pointer.value_or(0);
@@ -146,12 +116,22 @@ class LockDecoder {
   }
 
  private:
-  // Ids of other processes can be compared only if the program counts as we do.
+  // Whether the program counts threads as we do, and not within a pid namespace of its own.
+  static bool same_ids(const Look& look) {
+    return std::ranges::all_of(look.thread_ids, [](const auto& pair) { return pair.first == pair.second; });
+  }
+
+  static std::optional<int> thread_here(const Look& look, int tid) {
+    if (const auto it = look.thread_ids.find(tid); it != look.thread_ids.end()) {
+      return it->second;
+    }
+    // One that was started after the threads were listed is no missing owner.
+    return same_ids(look) && look.sampled.tasks->stat(tid) ? std::optional(tid) : std::nullopt;
+  }
+
   static std::optional<int> thread_anywhere(const Look& look, const std::string& proc_root, int tid) {
-    const bool same_namespace =
-        std::ranges::all_of(look.thread_ids, [](const auto& pair) { return pair.first == pair.second; });
     std::error_code error;
-    if (same_namespace && std::filesystem::exists(proc_root + "/" + std::to_string(tid), error)) {
+    if (same_ids(look) && std::filesystem::exists(proc_root + "/" + std::to_string(tid), error)) {
       return tid;
     }
     return std::nullopt;
@@ -200,12 +180,11 @@ void add_python(Look& look) {
 
 }  // namespace
 
-void finish(std::span<Look> looks, unwind::UnwindCache& cache, const std::string& proc_root) {
+void finish(std::span<Look> looks, const std::string& proc_root) {
   std::vector<unwind::NamingJob> jobs;
   std::vector<Look*> named;
   for (Look& look : looks) {
     if (look.known && look.copies) {
-      unwind_all(look, cache);
       jobs.push_back({&look.known->modules(), look.unwound});
       named.push_back(&look);
     }

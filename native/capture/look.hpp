@@ -21,8 +21,8 @@ struct Look {
   Sampled sampled;
   std::shared_ptr<Known> known;  // null: memory was not touched
   python::ThreadIds thread_ids;
-  std::unique_ptr<memory::OverlayReader> copies;
-  std::vector<std::span<const std::byte>> stacks;      // per thread; empty: none
+  std::unique_ptr<memory::OverlayReader> copies;       // around futex words; null: memory was not touched
+  std::vector<std::vector<std::byte>> stacks;          // per thread, from its stack pointer on; empty: none
   std::vector<std::optional<locks::FutexCall>> calls;  // per thread
   std::optional<python::PythonState> python;
   std::unordered_map<int, python::LockFacts> python_locks;  // by waiter
@@ -32,7 +32,11 @@ struct Look {
 /// Copies stacks and futex words and reads the interpreter, between two readings of schedstat.
 void take(Look& look, const Options& options, const std::string& proc_root);
 
-/// Unwinds, names everything in one pass over all processes, decodes locks, merges Python frames.
-void finish(std::span<Look> looks, unwind::UnwindCache& cache, const std::string& proc_root);
+/// Unwinds all threads and gives the copies of their stacks back, but for the ends that decoding locks may
+/// need.
+void unwind_threads(Look& look, unwind::UnwindCache& cache);
+
+/// Names all frames in one pass over all processes, decodes locks, merges Python frames.
+void finish(std::span<Look> looks, const std::string& proc_root);
 
 }  // namespace hangtrace::capture

@@ -6,7 +6,10 @@ namespace hangtrace::capture {
 
 namespace {
 
-constexpr std::size_t stack_bytes = 32768;  // deeper ones are read on while they are unwound
+// Deeper stacks are read on while they are unwound. The second bound keeps a process of very many threads
+// small.
+constexpr std::size_t stack_bytes = 32 << 10;
+constexpr std::size_t stack_bytes_of_process = 32 << 20;
 
 class Taker {
  public:
@@ -75,7 +78,7 @@ class Taker {
 
   void plan_stack(std::size_t i) {
     if (const auto sp = threads_[i].stack_pointer) {
-      plan(*sp, *sp + stack_bytes, i);
+      plan(*sp, *sp + std::min(stack_bytes, stack_bytes_of_process / threads_.size()), i);
     }
   }
 
@@ -122,9 +125,10 @@ class Taker {
       if (!done[i]) {
         continue;
       }
-      const auto view = look_.copies->add(planned_[i].from, std::move(buffers[i]));
       if (planned_[i].stack_of) {
-        look_.stacks[*planned_[i].stack_of] = view;
+        look_.stacks[*planned_[i].stack_of] = std::move(buffers[i]);
+      } else {
+        look_.copies->add(planned_[i].from, std::move(buffers[i]));
       }
     }
   }

@@ -1,0 +1,54 @@
+#include <algorithm>
+
+#include "capture/look.hpp"
+
+namespace hangtrace::capture {
+
+namespace {
+
+constexpr std::size_t kept_bytes = 1024;  // pthread_cond_wait's frame lies within them
+
+void unwind_thread(Look& look, std::size_t i, const unwind::Unwinder& unwinder) {
+  Thread& thread = look.sampled.process.threads[i];
+  unwind::Stack& stack = look.unwound[i];
+  const auto start = unwind::Registers::from_pc_sp(*thread.program_counter, *thread.stack_pointer);
+  stack = unwinder.unwind(start, {*thread.stack_pointer, look.stacks[i]});
+  thread.complete = stack.complete();
+  thread.stack_problem = unwind::describe(stack.end);
+  if (stack.frames.empty()) {
+    return;
+  }
+  const bool repaired = std::ranges::any_of(stack.frames, [](const unwind::Frame& frame) {
+    return frame.found_by == unwind::FoundBy::prologue || frame.found_by == unwind::FoundBy::scan;
+  });
+  thread.stack_from = repaired ? StackFrom::repaired : StackFrom::pc_sp;
+  // What lies beyond the copy was read later than the rest.
+  const Address copied_to = *thread.stack_pointer + look.stacks[i].size();
+  if (!thread.moved && stack.frames.back().sp > copied_to) {
+    const auto stat = look.sampled.tasks->schedstat(thread.tid);
+    thread.moved = !stat || stat->run_ns != thread.run_ns || stat->slices != thread.slices;
+  }
+}
+
+}  // namespace
+
+void unwind_threads(Look& look, unwind::UnwindCache& cache) {
+  const std::vector<Thread>& threads = look.sampled.process.threads;
+  const unwind::Unwinder unwinder(look.known->modules(), cache);
+  look.unwound.resize(threads.size());
+  for (std::size_t i = 0; i < threads.size(); ++i) {
+    if (!threads[i].stack_pointer || !threads[i].program_counter) {
+      continue;
+    }
+    unwind_thread(look, i, unwinder);
+    std::vector<std::byte> stack = std::move(look.stacks[i]);
+    if (look.calls[i] && !stack.empty()) {
+      stack.resize(std::min(stack.size(), kept_bytes));
+      stack.shrink_to_fit();
+      look.copies->add(*threads[i].stack_pointer, std::move(stack));
+    }
+  }
+  look.stacks.clear();
+}
+
+}  // namespace hangtrace::capture
