@@ -204,7 +204,6 @@ class _Run:
             job=self.group.members,
             machine=platform.machine(),
             began=self.seen[0].taken if self.seen else time.monotonic(),
-            leave_out=self._ourselves(),
             proc_root=self.proc_root,
         )
 

@@ -220,7 +220,6 @@ def find_openers(
     *,
     budget_s: float,
     proc_root: str = PROC,
-    leave_out: Collection[int] = (),
 ) -> Openers:
     """Searches the descriptors of `first`, then of everybody else, for these links until the time is up.
 
@@ -231,7 +230,7 @@ def find_openers(
         return found
     until = time.monotonic() + budget_s
     members = list(dict.fromkeys(first))
-    known = set(members) | set(leave_out)
+    known = set(members)
     others = [pid for pid in pids(proc_root) if pid not in known]
     for position, pid in enumerate((*members, *others)):
         if position >= len(members) and time.monotonic() > until:

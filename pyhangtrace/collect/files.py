@@ -34,7 +34,6 @@ def collect(
     before: OpenFiles | None = None,
     deadline_s: float,
     search_s: float,
-    leave_out: Collection[int] = (),
     proc_root: str = PROC,
 ) -> OpenFiles:
     """Describes the descriptors in `io_fds` of the samples and in the epoll sets among them, and finds who else has
@@ -62,9 +61,7 @@ def collect(
     if before is not None and links <= before.openers.searched:
         openers = before.openers
     else:
-        openers = descriptors.find_openers(
-            links, members, budget_s=search_s, proc_root=proc_root, leave_out=leave_out
-        )
+        openers = descriptors.find_openers(links, members, budget_s=search_s, proc_root=proc_root)
     return OpenFiles(described, facts, openers, problem)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pyhangtrace.collect import arguments, file_locks, files, lock_files, stacks
@@ -32,14 +32,13 @@ class Seen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Looker:
-    """Takes looks. `leave_out` are our own processes; `job` bounds what "older than the job" means."""
+    """Takes looks. `job` are the members, whose age bounds what "older than the job" means."""
 
     reader: GuardedReader
     table: ProcessTable
     job: Sequence[int]
     machine: str
     began: float
-    leave_out: Collection[int] = ()
     proc_root: str = PROC
 
     def look(self, pids: Sequence[int], *, before: Seen | None = None, deadline_s: float) -> Seen:
@@ -75,7 +74,6 @@ class Looker:
             before=before.files if before is not None else None,
             deadline_s=left(),
             search_s=min(_SEARCH_S, left()),
-            leave_out=self.leave_out,
             proc_root=self.proc_root,
         )
         look = Look(
