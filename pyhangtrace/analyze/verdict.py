@@ -140,7 +140,7 @@ def _has_a_say(case: Case, key: Key) -> bool:
     if wait.service is not None or wait.standing in (Standing.TIMER, Standing.RUNNING):
         return False
     process = case.scene.processes.get(key[0])
-    if process is None or process.role in (Role.OUTSIDER, Role.LAUNCHER, Role.COMPILER):
+    if process is None or process.role in (Role.OUTSIDER, Role.COMPILER):
         return False
     if wait.standing is Standing.STOPPED:
         # Stopped and nobody waits for it: a person stopped it.

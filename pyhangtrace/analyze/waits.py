@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from pyhangtrace.analyze import holders
 from pyhangtrace.analyze.blocked import Blocked, Standing
-from pyhangtrace.analyze.calls import Call, Meaning, has_function, path_has, recognise
+from pyhangtrace.analyze.calls import Meaning, has_function, path_has, recognise
 from pyhangtrace.analyze.describe import describe_call, describe_lock, describe_syscall
 from pyhangtrace.analyze.ends import io_wait, poll_wait
 from pyhangtrace.analyze.progress import Progress, gil_wait, progress
@@ -43,6 +43,18 @@ _SEMLOCK = ("_multiprocessing_SemLock_acquire", "_multiprocessing_SemLock_acquir
 # fcntl(2): F_SETLKW and F_OFD_SETLKW, the two that wait.
 _FCNTL_WAITS = (7, 38)
 
+_LAUNCHER_WAITS = frozenset(
+    {
+        WaitKind.CHILD,
+        WaitKind.POLL,
+        WaitKind.TIMER,
+        WaitKind.PIPE,
+        WaitKind.SOCKET,
+        WaitKind.IO,
+        WaitKind.RUNNING,
+    }
+)
+
 # Passive: what is waited for is a signal that any thread may give.
 _PASSIVE: dict[Meaning, WaitKind] = {
     Meaning.CONDITION: WaitKind.CONDITION,
@@ -70,7 +82,7 @@ def classify(scene: Scene, key: Key) -> Blocked | None:
         progress=moved,
         cause=Kind.UNKNOWN,
         call=call,
-        service=service_of(sample) or _serving_role(scene, sample, call),
+        service=service_of(sample),
         since_s=sample.asleep_for_s if moved is Progress.UNMOVED else None,
         lasts_s=sample.remaining_s if sample.remaining_s is not None else sample.timeout_s,
         ends_by_itself=sample.timeout_s is not None or bool(sample.lock and sample.lock.timeout),
@@ -87,17 +99,19 @@ def classify(scene: Scene, key: Key) -> Blocked | None:
     for rule in _RULES:
         found = rule(scene, sample, draft)
         if found is not None:
-            return found
-    return draft
+            return _launching(scene, found)
+    return _launching(scene, draft)
 
 
-def _serving_role(scene: Scene, sample: ThreadSample, call: Call | None) -> str | None:
-    if call is not None and call.meaning is Meaning.LAUNCHER:
-        return "launcher"
-    process = scene.processes.get(sample.pid)
-    if process is not None and process.role is Role.LAUNCHER:
-        return "launcher"
-    return None
+def _launching(scene: Scene, wait: Blocked) -> Blocked:
+    """A launcher that waits for whom it started does its work; one that waits for a lock does not."""
+    process = scene.processes.get(wait.key[0])
+    is_launcher = process is not None and process.role is Role.LAUNCHER and wait.kind in _LAUNCHER_WAITS
+    if wait.service is None and (
+        is_launcher or (wait.call is not None and wait.call.meaning is Meaning.LAUNCHER)
+    ):
+        return replace(wait, service="launcher")
+    return wait
 
 
 # -- state ---------------------------------------------------------------------------------------------------
