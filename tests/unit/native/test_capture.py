@@ -331,24 +331,65 @@ def test_a_32bit_program(tmp_path: Path) -> None:
     assert process["threads"][0]["frames"] == []
 
 
-def test_a_recorded_tree_of_another_root(tmp_path: Path) -> None:
-    task = tmp_path / "7/task/7"
+def record(root: Path, tid: int, *, state: str, wchan: str, syscall: str, comm: str = "a b") -> None:
+    """Writes what /proc shows of thread `tid` of process 7, and the process with it."""
+    task = root / f"7/task/{tid}"
     task.mkdir(parents=True)
-    stat = (
-        "7 (a b) S 1 7 7 0 -1 0 5 0 6 0 1 2 0 0 20 0 1 0 99 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 17 3 0 0 0 0 0 0\n"
-    )
-    (tmp_path / "7/stat").write_text(stat)
+    stat = f"{tid} ({comm}) {state} 1 7 7 0 -1 0 5 0 6 0 1 2 0 0 20 0 1 0 99 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 17 3 0 0\n"
     (task / "stat").write_text(stat)
-    (task / "wchan").write_text("do_nothing")
+    (task / "wchan").write_text(wchan)
     (task / "schedstat").write_text("10 0 4\n")
-    (task / "syscall").write_text("0 0x3 0x1 0x2 0x0 0x0 0x0 0x7ffe 0x4000\n")
-    (tmp_path / "7/exe").symlink_to(sys.executable)
-    (tmp_path / "7/maps").write_text("4000-5000 r-xp 00000000 00:00 0 \n")
+    (task / "syscall").write_text(syscall + "\n")
+    (task / "stack").write_text("[<0>] inner+0x1/0x2\n[<0>] outer+0x1/0x2\n")
+    if tid == 7:
+        (root / "7/stat").write_text(stat)
+        (root / "7/exe").symlink_to(sys.executable)
+        (root / "7/maps").write_text("4000-5000 r-xp 00000000 00:00 0 \n")
+
+
+READ_CALL = "0 0x3 0x1 0x2 0x0 0x0 0x0 0x7ffe 0x4000"
+MUNMAP_CALL = "11 0x7000 0x1000 0x0 0x0 0x0 0x0 0x7ffe 0x4000"
+PAGE_FAULT = "-1 0x7ffe 0x4000"
+
+
+def test_a_recorded_tree_of_another_root(tmp_path: Path) -> None:
+    record(tmp_path, 7, state="S", wchan="do_nothing", syscall=READ_CALL)
     [process] = _native.Engine(str(tmp_path)).capture([7])
     [thread] = process["threads"]
+    assert process["error"] is None
     assert (thread["comm"], thread["state"], thread["wchan"]) == ("a b", "S", "do_nothing")
     assert (thread["run_ns"], thread["slices"], thread["cpu"]) == (10, 4, 3)
     assert (thread["syscall"], thread["args"]) == (0, (3, 1, 2, 0, 0, 0))
     assert (thread["minflt"], thread["majflt"], thread["utime"], thread["stime"]) == (5, 6, 1, 2)
+    assert thread["kernel_stack"] == []
     assert not thread["complete"]
     assert not thread["moved"]
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="numbers of system calls are those of x86-64")
+@pytest.mark.parametrize(
+    ("state", "wchan", "syscall", "held"),
+    [
+        ("D", "__vma_start_write", MUNMAP_CALL, True),
+        ("D", "rwsem_down_write_slowpath", PAGE_FAULT, True),
+        ("D", "request_wait_answer", MUNMAP_CALL, True),
+        ("D", "folio_wait_bit_common", PAGE_FAULT, False),
+        ("D", "folio_wait_bit_common", READ_CALL, False),
+        ("S", "futex_do_wait", MUNMAP_CALL, False),
+    ],
+)
+def test_memory_is_left_alone_while_the_mmap_lock_is_held(
+    tmp_path: Path, state: str, wchan: str, syscall: str, *, held: bool
+) -> None:
+    record(tmp_path, 7, state="S", wchan="do_nothing", syscall=READ_CALL)
+    record(tmp_path, 9, state=state, wchan=wchan, syscall=syscall, comm="sleeper")
+    [process] = _native.Engine(str(tmp_path)).capture([7])
+    assert process["error"] == ("mmap_lock_held" if held else None)
+    assert process["error_tid"] == (9 if held else None)
+    sleeper = process["threads"][1]
+    assert (sleeper["comm"], sleeper["state"], sleeper["wchan"]) == ("sleeper", state, wchan)
+    assert sleeper["kernel_stack"] == (["inner", "outer"] if state == "D" else [])
+    # What takes no lock is there in either case.
+    assert [thread["syscall"] for thread in process["threads"]] == [0, int(syscall.split()[0])]
+    # Frames would have been looked for, had memory been touched.
+    assert all((thread["stack_problem"] is None) == held for thread in process["threads"])
