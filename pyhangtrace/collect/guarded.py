@@ -17,6 +17,7 @@ import select
 import signal
 import struct
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -224,7 +225,10 @@ class _Helper:
         request_read, request_write = os.pipe()
         reply_read, reply_write = os.pipe()
         parent = os.getpid()
-        self.pid = os.fork()
+        with warnings.catch_warnings():
+            # Threads of the program (a user interface) do not exist in the child, which takes no lock of theirs.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            self.pid = os.fork()
         if self.pid == 0:
             _run_helper(tasks, proc_root, request_read, reply_write, parent)
         os.close(request_read)
