@@ -37,6 +37,9 @@ from pyhangtrace.model.report import (
     Workload,
 )
 
+# Nobody is on a chain of a healthy program, also where one was followed to find that out.
+_WELL = (State.RUNNING, State.IDLE)
+
 
 def build(case: Case, finding: Finding) -> Report:
     """The whole report."""
@@ -240,7 +243,7 @@ def _verdict(case: Case, finding: Finding, ids: dict[Key, str], memory: MemoryRe
             Victim(rank=case.scene.who.rank(key[0]), pid=key[0], tid=key[1], wait=ids.get(key))
             for key in finding.victims
         ),
-        chain=tuple(_ids(finding.chain, ids)),
+        chain=tuple(_ids(() if finding.state in _WELL else finding.chain, ids)),
         cycle=tuple(_ids(finding.cycle, ids)),
         diverged_at=finding.diverged_at,
         cleared=tuple(_cleared(case, finding, memory)),

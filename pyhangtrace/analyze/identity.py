@@ -136,11 +136,11 @@ def _settle_duplicates(evidence: Evidence, by_pid: dict[int, Identity], notes: l
             continue
         eldest = [pid for pid in pids if not any(_descends(pid, other, parents) for other in pids)]
         for pid in pids:
-            if len(eldest) > 1 or pid != eldest[0]:
+            if len(eldest) != 1 or pid != eldest[0]:
                 who = by_pid[pid]
                 by_pid[pid] = Identity(local_rank=who.local_rank, coords=who.coords)
-        if len(eldest) > 1:
-            notes.append(_conflict(f"rank {rank} is claimed by pids {', '.join(map(str, eldest))}"))
+        if len(eldest) != 1:
+            notes.append(_conflict(f"rank {rank} is claimed by pids {', '.join(map(str, eldest or pids))}"))
 
 
 def _nameless(evidence: Evidence, by_pid: Mapping[int, Identity]) -> tuple[int, ...]:

@@ -440,7 +440,7 @@ def _late(case: Case, found: Sequence[Key]) -> Finding | None:
     if share >= 0.5 or busy_compiler(case.scene, pid) is not None:
         return _straggling(case, State.BUSY, found, chain, Fate.MOVING)
     if case.scene.evidence.window_s < SETTLED_S and not _waited_long(case, found):
-        return Finding(state=State.RUNNING, confidence=Confidence.POSSIBLE)
+        return Finding(state=State.RUNNING, chain=chain)
     return _straggling(case, State.SLOW, found, chain, Fate.MOVING)
 
 
@@ -453,9 +453,9 @@ def _short(case: Case, found: Sequence[Key]) -> Finding | None:
     chain = case.judged.chain(seed)
     if len(chain) < 2 or case.waits[seed].kind not in GROUP_KINDS:
         return None
-    end = case.waits.get(chain[-1])
-    if end is not None and (end.lasts_s or 0.0) < _STRAGGLER_S and not _waited_long(case, found):
-        return None
+    if _nap(case, chain[-1]) < _STRAGGLER_S and not _waited_long(case, found):
+        # Naps like these are how loops poll: nobody is late yet.
+        return Finding(state=State.RUNNING, chain=chain)
     return _straggling(case, State.SLOW, found, chain, Fate.SHORT)
 
 
@@ -526,8 +526,11 @@ def _straggler(case: Case) -> Finding | None:
 
 
 def _nap(case: Case, key: Key) -> float:
+    """How long a thread sleeps at a time: what was asked for, or at least what is left of it."""
     sample = case.scene.thread(key)
-    return (sample.timeout_s or 0.0) if sample is not None else 0.0
+    if sample is None:
+        return 0.0
+    return max(sample.timeout_s or 0.0, sample.remaining_s or 0.0)
 
 
 def _undecided(case: Case, keys: Sequence[Key]) -> Finding:

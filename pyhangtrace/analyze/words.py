@@ -231,9 +231,8 @@ def _unknown(case: Case, finding: Finding) -> str:
     if finding.victims:
         end = finding.chain[-1] if len(finding.chain) > 1 else None
         rest = f"; {who(case, end)} {waiting(case, end)}" if end is not None else ""
-        return (
-            f"Not decided: {_victims(case, finding)} waits{rest}. What is missing is listed under coverage."
-        )
+        waiting_ones = _victims(case, finding, verb=" waiting")
+        return f"Not decided: {waiting_ones}{rest}. What is missing is listed under coverage."
     return "The evidence does not say whether anything hangs; what is missing is listed under coverage."
 
 

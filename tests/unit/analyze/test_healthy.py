@@ -296,3 +296,37 @@ def test_rank_is_not_called_absent_while_a_nameless_process_stands_beside_the_ot
     assert report.workload.ranks_missing == ()
     assert report.verdict.culprits == ()
     assert any(line.source == "ranks" and "101" in line.reason for line in report.coverage)
+
+
+def test_straggler_that_is_about_to_wake_is_given_time() -> None:
+    evidence = straggling(nap=2.0, window=0.1, moves=False)
+    looks = tuple(
+        replace(
+            look,
+            threads=tuple(
+                replace(thread, remaining_s=0.2) if thread.timeout_s is not None else thread
+                for thread in look.threads
+            ),
+        )
+        for look in evidence.looks
+    )
+    assert more_time_wanted(replace(evidence, looks=looks)) == pytest.approx(2.9)
+
+
+def test_poll_loop_is_given_time_and_then_called_slow() -> None:
+    def polling(window: float) -> Evidence:
+        waiting = [b.in_collective(100 + rank, asleep_for_s=window) for rank in (0, 2, 3)]
+        late = b.asleep(101, seconds=0.1, asleep_for_s=0.05)
+        return b.evidence(b.ranks(4), [b.look(*waiting, late), b.look(*waiting, b.moved(late), at=window)])
+
+    assert more_time_wanted(polling(0.2)) == pytest.approx(2.8)
+    report = analyze(polling(3.0))
+    assert (report.verdict.state, report.verdict.culprits[0].rank) == (State.SLOW, 1)
+    assert analyze(polling(0.2)).verdict.culprits == ()
+    assert analyze(polling(0.2)).verdict.chain == ()
+
+
+def test_ranks_in_a_ring_of_parents_have_no_rank() -> None:
+    processes = [b.rank(100, 1, 2, ppid=101), b.rank(101, 1, 2, ppid=100)]
+    report = analyze(b.evidence(processes, b.twice(b.asleep(100, seconds=1), b.asleep(101, seconds=1))))
+    assert [process.rank for process in report.processes] == [None, None]
