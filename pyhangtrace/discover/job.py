@@ -111,13 +111,17 @@ class _Finder:
         chain = [pid]
         ancestors = list(self._table.ancestors(pid))
         self.learn_arguments([pid, *ancestors])
+        builds = recognise.compiler(self._table[pid].comm, self._arguments(pid))
         for ancestor in ancestors:
             row = self._table[ancestor]
             foreign = row.uid is not None and row.uid != self._table[pid].uid
             if ancestor == 1 or row.kernel_thread or ancestor in self._excluded:
                 break
-            if recognise.boundary(row.comm, self._arguments(ancestor)):
+            compiles = recognise.compiler(row.comm, self._arguments(ancestor))
+            through = builds and (compiles or recognise.one_command(self._arguments(ancestor)))
+            if recognise.boundary(row.comm, self._arguments(ancestor)) and not through:
                 break
+            builds = compiles or through
             if foreign and recognise.launcher(row.comm, self._arguments(ancestor)) is None:
                 break
             chain.append(ancestor)
@@ -183,7 +187,7 @@ class _Finder:
             return True
         if recognise.spawned(arguments) or recognise.multiprocessing_helper(arguments):
             return True
-        if recognise.compiler(row.comm, arguments):
+        if recognise.compiler(row.comm, arguments) or recognise.one_command(arguments):
             return True
         # Forked without exec: the same command line, or a title of its own over the same program.
         same = bool(arguments) and arguments == self._arguments(parent)

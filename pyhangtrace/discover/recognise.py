@@ -343,6 +343,11 @@ def boundary(comm: str, arguments: Sequence[str]) -> bool:
     return module is not None and module.partition(".")[0] in BOUNDARY_MODULES
 
 
+def one_command(arguments: Sequence[str]) -> bool:
+    """A shell that was started for one command, by a program rather than by a person."""
+    return len(arguments) > 2 and base_name(arguments[0]) in ("sh", "bash", "dash") and arguments[1] == "-c"
+
+
 def title(arguments: Sequence[str]) -> tuple[Title, re.Match[str]] | None:
     """The framework title that a command line is, if any."""
     text = " ".join(arguments).strip()

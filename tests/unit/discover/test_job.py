@@ -269,17 +269,26 @@ def test_ray_keeps_to_the_job(host: Host) -> None:
     assert set(host.find(701).members) == {701, 702, 704}
 
 
-def test_a_compiler_leads_to_whoever_builds(host: Host) -> None:
+@pytest.mark.parametrize("asked", [101, 110, 112, 113])
+def test_a_compiler_leads_to_whoever_builds(host: Host, asked: int) -> None:
     torchrun(host)
     host.add(110, 102, "ninja", "-v", RANK="1", MASTER_ADDR="127.0.0.1", MASTER_PORT="29500")
     host.add(111, 110, "/bin/sh", "-c", "nvcc x.cu", RANK="1")
     host.add(112, 111, "/usr/local/cuda/bin/nvcc", "x.cu", RANK="1")
     host.add(113, 112, "cicc", "x.ii", RANK="1")
-    found = host.find(101)
-    assert {110, 111, 112, 113} <= set(found.members)
-    identities = host.roles(101)
+    found = host.find(asked)
+    assert {100, 101, 102, 110, 111, 112, 113} == set(found.members)
+    identities = host.roles(asked)
     assert [identities[pid].role for pid in (110, 112, 113)] == [Role.COMPILER] * 3
     assert ranks(identities) == {101: 0, 102: 1}
+
+
+def test_a_compiler_of_a_person_leads_nowhere(host: Host) -> None:
+    host.add(900, 50, "bash", "-c", "make && ./train")
+    host.add(901, 900, "make")
+    host.add(902, 901, "g++", "x.cpp")
+    host.add(903, 902, "cc1plus", "x.cpp")
+    assert set(host.find(903).members) == {902, 903}
 
 
 @pytest.mark.parametrize(
