@@ -111,7 +111,8 @@ build() {
     fi
     # Without isolation the build folder is kept and only what changed is compiled again.
     pip install -q "scikit-build-core>=0.10" "pybind11>=2.13" "cmake>=3.24" ninja
-    PATH="$PWD/$venv/bin:$PATH" CMAKE_ARGS=$cmake_args pip install -q --no-build-isolation -e ".[$extras]"
+    PATH="$PWD/$venv/bin:$PATH" CMAKE_ARGS=$cmake_args CMAKE_BUILD_PARALLEL_LEVEL=${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)} \
+        pip install -q --no-build-isolation -e ".[$extras]"
 }
 
 install_torch() {
