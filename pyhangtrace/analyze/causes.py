@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from pyhangtrace.analyze.blocked import GROUP_KINDS, Blocked, Standing
 from pyhangtrace.analyze.graph import Fate
+from pyhangtrace.analyze.memory import THRASH_FAULTS_PER_S, major_faults_per_s
 from pyhangtrace.analyze.progress import Progress
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.model.kinds import Confidence, Kind, WaitKind
@@ -125,6 +126,8 @@ def moving_cause(scene: Scene, key: Key) -> Kind:
     pid = key[0]
     if busy_compiler(scene, pid) is not None:
         return Kind.COMPILE_RUNNING
+    if (major_faults_per_s(scene, pid) or 0.0) > THRASH_FAULTS_PER_S:
+        return Kind.MEMORY_THRASH
     if scene.cpu_share(pid) >= 0.5:
         return Kind.CPU_BUSY
     cgroup = scene.evidence.cgroup

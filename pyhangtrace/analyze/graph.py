@@ -225,6 +225,9 @@ def _alone(scene: Scene, waits: Mapping[Key, Blocked], wait: Blocked) -> Fate:
         return Fate.IDLE
     if wait.standing is not Standing.FIRM:
         return Fate.UNKNOWN
+    if wait.kind in (WaitKind.IO, WaitKind.PAGE_FAULT):
+        # A disk or a file server may be this slow and come back.
+        return Fate.BLOCKED if (wait.since_s or 0.0) > LONG_TIMER_S else Fate.SHORT
     if wait.holder is None and not wait.targets:
         # Nobody is recorded. While one who may hold it still moves, it may yet let go.
         for candidate in wait.candidates:

@@ -21,7 +21,9 @@ from pyhangtrace.model.report import MemoryReport
 _ILLUSION = 2.0
 _LOW_SHARE = 0.05
 _FULL_STALL_PERCENT = 10.0
-_THRASH_FAULTS_PER_S = 1000.0
+
+# Above this a process reads its pages in again and again.
+THRASH_FAULTS_PER_S = 1000.0
 
 _GB = 1_000_000_000
 
@@ -132,7 +134,7 @@ def _verdict(
     )
     if (
         stalled
-        and max(major_faults_per_s(scene, pid) or 0.0 for pid in scene.processes) > _THRASH_FAULTS_PER_S
+        and max(major_faults_per_s(scene, pid) or 0.0 for pid in scene.processes) > THRASH_FAULTS_PER_S
     ):
         return MemoryVerdict.THRASH
     if stalled or scarce or full:

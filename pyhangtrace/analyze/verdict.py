@@ -143,8 +143,8 @@ def _has_a_say(case: Case, key: Key) -> bool:
     if process is None or process.role in (Role.OUTSIDER, Role.COMPILER):
         return False
     if wait.standing is Standing.STOPPED:
-        # Stopped and nobody waits for it: a person stopped it.
-        return False
+        # One that nobody waits for is somebody's business; a whole job that stands still is why it is silent.
+        return key == case.scene.threads_of(key[0])[0] and _all_stopped(case)
     strangers = wait.targets and all(
         (other := case.scene.processes.get(target[0])) is None or other.role is Role.OUTSIDER
         for target in wait.targets
@@ -156,6 +156,14 @@ def _has_a_say(case: Case, key: Key) -> bool:
     if wait.kind in (WaitKind.IO, WaitKind.PAGE_FAULT):
         return (wait.since_s or 0.0) >= SETTLED_S
     return True
+
+
+def _all_stopped(case: Case) -> bool:
+    return all(
+        wait.standing is Standing.STOPPED
+        for key, wait in case.waits.items()
+        if (process := case.scene.processes.get(key[0])) is not None and process.role is not Role.OUTSIDER
+    )
 
 
 # -- hung ----------------------------------------------------------------------------------------------------
@@ -193,7 +201,7 @@ def _hung(case: Case, hung: Sequence[Key], seeds: Sequence[Key]) -> Finding:
         named = (*named, *_other_missing(case, seed, chain, named))
     return Finding(
         state=State.HUNG,
-        symptom=symptom_of(case.scene, waits, chain),
+        symptom=symptom_of(case.scene, waits, chain) if len(chain) > 1 else None,
         cause=cause,
         confidence=confidence_of(waits, chain, (), end),
         named=named,

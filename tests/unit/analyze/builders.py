@@ -153,6 +153,10 @@ def stopped(pid: int, **changes: Any) -> ThreadSample:
     return sleeper(pid, state="T", frames=(py("step"),), **changes)
 
 
+def stopped_thread(pid: int, tid: int) -> ThreadSample:
+    return sleeper(pid, tid, state="T", frames=(py("helper"),))
+
+
 def pipe(pid: int, fd: int, inode: int, *others: Holder, mode: str = "r") -> FdFacts:
     return FdFacts(
         pid=pid, fd=fd, kind=FdKind.PIPE, target=f"pipe:[{inode}]", inode=inode, mode=mode, others=others

@@ -401,3 +401,25 @@ def test_barrier_of_multiprocessing() -> None:
     assert (report.verdict.state, report.verdict.cause) == (State.HUNG, Kind.TIMER)
     assert named(report)[0][:2] == (2, 102)
     assert report.collectives[0].backend == "multiprocessing"
+
+
+def test_job_that_is_stopped_as_a_whole() -> None:
+    report = analyze(b.evidence([b.process(100)], b.twice(b.stopped(100), b.stopped_thread(100, 201))))
+    verdict = report.verdict
+    assert (verdict.state, verdict.symptom, verdict.cause) == (State.HUNG, None, Kind.PEER_STOPPED)
+    assert "kill -CONT 100" in verdict.next_steps
+    assert verdict.confidence is Confidence.PROVEN
+
+
+def test_traced_process_names_its_tracer() -> None:
+    traced = b.replace(b.stopped(100), state="t")
+    report = analyze(b.evidence([b.process(100, state="t", tracer_pid=77)], b.twice(traced)))
+    assert report.verdict.cause is Kind.OBSERVER_STUCK
+    assert "77" in report.verdict.summary
+
+
+@pytest.mark.parametrize(("seconds", "state"), [(10.0, State.SLOW), (300.0, State.HUNG)])
+def test_file_server_that_does_not_answer(seconds: float, state: State) -> None:
+    reading = b.on_fd(103, fd=5, state="D", wchan="rpc_wait_bit_killable", asleep_for_s=seconds)
+    file = b.FdFacts(pid=103, fd=5, kind=b.FdKind.FILE, target="/mnt/weights", inode=9)
+    check(missing_rank(reading, fds=[file]), Kind.IO_STALLED, state=state)
