@@ -197,7 +197,7 @@ def running(case: Case) -> Iterator[Running]:
         deadline = time.monotonic() + START_DEADLINE_S
         places = {"python": sys.executable, "programs": str(PROGRAMS), "scratch": str(scratch)}
         places["repository"] = str(PROGRAMS.parents[2])
-        places["port"] = str(_free_port())
+        places["port"], places["port2"] = map(str, _free_ports(2))
         try:
             for program in case.programs:
                 sessions += _start(program, places, log)
@@ -256,7 +256,7 @@ def _start(program: Program, places: dict[str, str], log: Path) -> list[subproce
     world_size = str(program.world_size or len(program.ranks))
     ranked = {"WORLD_SIZE": world_size, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": places["port"]}
     return [
-        _spawn(argv, {**env, **ranked, "RANK": str(rank), "LOCAL_RANK": str(rank)}, log, stdin_open=False)
+        _spawn(argv, {**ranked, **env, "RANK": str(rank), "LOCAL_RANK": str(rank)}, log, stdin_open=False)
         for rank in program.ranks
     ]
 
@@ -286,11 +286,12 @@ def _executable(word: str, scratch: Path) -> str:
     return str(built)
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in probes]
 
 
 def end_sessions(leaders: list[subprocess.Popen[bytes]]) -> None:

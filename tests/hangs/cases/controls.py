@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.hangs.cases.gloo import train
+from tests.hangs.cases.gloo import another_job, train
 from tests.hangs.facts import Case, Facts, Program, Waits, healthy
 
 PYTHON, HEALTHY = "{python}", "{programs}/healthy.py"
@@ -98,6 +98,15 @@ CASES = (
     control(
         "well-training",
         "a job at full speed",
+        train(ranks=2, op="full_speed", launch="siblings", rank0=Waits.ANY, rank1=Waits.ANY),
+        attach=("rank0", "rank1"),
+        facts=healthy("running"),
+        torch=True,
+    ),
+    control(
+        "well-beside-hung",
+        "a job at full speed; of another one on the same machine a rank sleeps",
+        another_job(train(ranks=2, late=1, launch="siblings", rank1=Waits.SLEEP)),
         train(ranks=2, op="full_speed", launch="siblings", rank0=Waits.ANY, rank1=Waits.ANY),
         attach=("rank0", "rank1"),
         facts=healthy("running"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests.hangs.facts import Case, Facts, Program, Waits, busy, hung
 
 PYTHON, TRAIN = "{python}", "{programs}/train.py"
@@ -67,6 +69,15 @@ def missing(late: int, ranks: int, cause: str | tuple[str | None, ...], **more: 
         **more,
     }
     return hung(MISSING, cause, **facts)
+
+
+def another_job(program: Program) -> Program:
+    """The same, as a job of its own beside: its roles begin with `other.`."""
+    return replace(
+        program,
+        members={f"other.{role}": waits for role, waits in program.members.items()},
+        env={"HANGS_PREFIX": "other.", "MASTER_PORT": "{port2}"},
+    )
 
 
 def held_by_thread(variant: str, instead: str, op: str, launch: str, attach: str) -> Case:
@@ -196,6 +207,21 @@ CASES = (
         attach=("rank0", "rank2"),
     ),
     missing_one(
+        "gloo-stopped-inside",
+        "a rank came first and was stopped inside the collective",
+        train(ranks=3, op="all_reduce_after_a_stop", late=1, instead="stopped_inside", rank1=Waits.STOPPED),
+        missing(1, 3, "peer.stopped"),
+        attach=("rank0", "rank1"),
+        slow=True,
+    ),
+    missing_one(
+        "gloo-gil",
+        "a rank waits for the GIL, which an extension keeps while it sleeps",
+        train(ranks=2, late=1, instead="gil", rank1_holder=SLEEPS),
+        missing(1, 2, "lock.gil", culprit=("rank1", "rank1.holder"), may_name=("rank1.holder",)),
+        attach=("rank0", "rank1"),
+    ),
+    missing_one(
         "gloo-pipe",
         "a rank reads from a pipe whose other end is with a child that does nothing",
         train(late=1, instead="read_pipe", rank1=Waits.READ, rank1_child=SLEEPS),
@@ -296,6 +322,34 @@ CASES = (
         train(ranks=4, op="subgroup_waits", rank1=SLEEPS),
         missing(1, 4, "timer", missing=None),
         attach=("rank3", "rank0"),
+    ),
+    missing_one(
+        "gloo-one-holds-two-miss",
+        "rank 1 sleeps with a file lock that rank 2 wants, so two ranks are missing and one is to blame",
+        train(op="one_holds_two_miss", path="{scratch}/lock", rank1=SLEEPS, rank2=Waits.FILE_LOCK),
+        missing(1, 3, "timer", victims=("rank0",), holder=None, missing=frozenset({1, 2})),
+        attach=("rank0", "rank2", "rank1"),
+    ),
+    missing_one(
+        "gloo-lock-and-collective",
+        "rank 0 waits in all_reduce with a file lock that rank 1 wants before it comes",
+        train(ranks=2, op="lock_then_collective", path="{scratch}/lock", rank1=Waits.FILE_LOCK),
+        hung(
+            (MISSING, "lock.cycle", "file_lock.held"),
+            ("lock.cycle", "file_lock.held"),
+            parties=("rank0", "rank1"),
+            cycle=True,
+        ),
+    ),
+    missing_one(
+        "gloo-beside-healthy",
+        "a rank sleeps; another job on the same machine trains at full speed",
+        train(ranks=2, late=1, launch="siblings", rank1=SLEEPS),
+        missing(1, 2, "timer"),
+        before=(
+            another_job(train(ranks=2, op="full_speed", launch="siblings", rank0=Waits.ANY, rank1=Waits.ANY)),
+        ),
+        slow=True,
     ),
     missing_one(
         "gloo-never-started",

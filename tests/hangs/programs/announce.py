@@ -9,6 +9,7 @@ import threading
 
 def member(role, pid=None):
     """Announce this thread, just before it goes where the case wants it, or another process."""
+    role = os.environ.get("HANGS_PREFIX", "") + role
     line = {"role": role, "pid": pid or os.getpid(), "tid": pid or threading.get_native_id()}
     fd = os.open(os.environ["HANGS_ANNOUNCE"], os.O_WRONLY)
     os.write(fd, json.dumps(line).encode() + b"\n")

@@ -8,10 +8,13 @@ import socket
 import subprocess
 import threading
 import time
+from pathlib import Path
 
 import announce
 
 libc = ctypes.CDLL(None, use_errno=True)
+
+FUTEX = {"x86_64": "202", "aarch64": "98"}[os.uname().machine]
 
 
 def sleep(role, path):
@@ -84,6 +87,41 @@ def c_mutex(role, path):
     announce.member(role)
     with mutex:
         pass
+
+
+def gil(role, path):
+    """An extension sleeps in another thread and keeps the GIL."""
+    started = threading.Event()
+
+    def poll_device():
+        started.wait()
+        announce.member(role + ".holder")
+        ctypes.PyDLL(None).sleep(3600)
+
+    threading.Thread(target=poll_device, name="device-poll", daemon=True).start()
+    announce.member(role)
+    started.set()
+    while True:
+        os.sched_yield()  # lets go of the GIL and wants it back
+
+
+def stopped_inside(role, path):
+    """Enter the collective first, and be stopped in it before the others come."""
+    import torch
+    import torch.distributed as dist
+
+    main = threading.get_native_id()
+
+    def stop_when_inside():
+        call = Path(f"/proc/self/task/{main}/syscall")
+        while call.read_text().split()[:1] != [FUTEX]:
+            os.sched_yield()
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    dist.distributed_c10d._get_default_store().set("first", str(os.getpid()))
+    announce.member(role)
+    threading.Thread(target=stop_when_inside, daemon=True).start()
+    dist.all_reduce(torch.ones(16, 4))
 
 
 # Files, pipes and sockets
@@ -252,6 +290,8 @@ WHAT = {
         lock_acquire,
         rlock,
         c_mutex,
+        gil,
+        stopped_inside,
         flock,
         fcntl_lock,
         read_pipe,

@@ -1,9 +1,12 @@
 """What the ranks of train.py wait in. Each announces its rank and then enters."""
 
+import fcntl
+import os
 import socket
 import threading
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import announce
 import torch
@@ -14,11 +17,21 @@ import torch.distributed as dist
 class Job:
     rank: int
     world_size: int
+    path: str | None
 
 
 def all_reduce(job, role):
     announce.member(role)
     dist.all_reduce(torch.ones(16, 4))
+
+
+def all_reduce_after_a_stop(job, role):
+    """Come when the one who came first has been stopped (see late.stopped_inside)."""
+    pid = int(dist.distributed_c10d._get_default_store().get("first"))
+    stat = Path(f"/proc/{pid}/stat")
+    while stat.read_text().rpartition(") ")[2][0] != "T":
+        time.sleep(0.01)
+    all_reduce(job, role)
 
 
 def broadcast(job, role):
@@ -152,6 +165,38 @@ def subgroup_waits(job, role):
     barrier(job, role)
 
 
+def lock_then_collective(job, role):
+    """Rank 0 enters the collective with a file lock that rank 1 wants before it comes."""
+    import late
+
+    if job.rank == 0:
+        _lock = _take_file_lock(job.path)
+    dist.barrier()
+    if job.rank == 1:
+        late.flock(role, job.path)
+    all_reduce(job, role)
+
+
+def one_holds_two_miss(job, role):
+    """Rank 1 sleeps with a file lock that rank 2 wants; neither comes."""
+    import late
+
+    if job.rank == 1:
+        _lock = _take_file_lock(job.path)
+    dist.barrier()
+    if job.rank == 1:
+        late.sleep(role, None)
+    if job.rank == 2:
+        late.flock(role, job.path)
+    all_reduce(job, role)
+
+
+def _take_file_lock(path):
+    fd = os.open(path, os.O_RDWR | os.O_CREAT)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    return fd
+
+
 def straggle(job, role):
     """Healthy but for one rank that needs two seconds a step."""
     _step_with_pause(job, role, 2.0)
@@ -194,6 +239,7 @@ OPS = {
     function.__name__: function
     for function in (
         all_reduce,
+        all_reduce_after_a_stop,
         broadcast,
         all_gather,
         all_gather_object,
@@ -210,6 +256,8 @@ OPS = {
         opposite_groups,
         both_receive,
         subgroup_waits,
+        lock_then_collective,
+        one_holds_two_miss,
         straggle,
         straggle_long,
         idle_engine,

@@ -33,7 +33,7 @@ def run_rank(rank, options):
 
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    job = ops.Job(rank, dist.get_world_size())
+    job = ops.Job(rank, dist.get_world_size(), options.path)
     for _ in range(2):
         dist.all_reduce(torch.ones(4))
     if rank == options.late:
