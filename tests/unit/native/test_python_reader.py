@@ -289,31 +289,21 @@ def test_holder_of_the_gil(python: str) -> None:
 
 
 def test_thread_ids_after_a_fork(python: str) -> None:
-    program = (
-        "import os, sys, threading\n"
-        "pid = os.fork()\n"
-        "if pid == 0:\n"
-        "    thread = threading.Thread(target=threading.Event().wait, daemon=True, name='of-child')\n"
-        "    thread.start()\n"
-        "    print(os.getpid(), thread.native_id, flush=True)\n"
-        "    sys.stdin.read()\n"
-        "else:\n"
-        "    os.waitpid(pid, 0)\n"
-    )
-    process = subprocess.Popen(
-        [python, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
-        pid, tid = map(int, process.stdout.readline().split())
+    with running(python, "fork_target.py") as (_, line):
+        pid, tid = map(int, line.split())
         threads = by_tid(look(pid))
-    finally:
-        process.stdin.close()
-        process.wait(timeout=DEADLINE)
-        process.stdout.close()
     assert set(threads) == {pid, tid}
     assert threads[tid]["name"] == "of-child"
+
+
+def test_frames_of_a_subinterpreter(python: str) -> None:
+    with running(python, "subinterpreter_target.py") as (process, _):
+        eventually(lambda: syscall(process.pid, process.pid)[0] == "0", "the subinterpreter reads")
+        seen = look(process.pid)
+    assert seen["problem"] == ""
+    by_interpreter = {thread["interpreter"] != 0: thread for thread in seen["threads"]}
+    assert [frame["function"] for frame in by_interpreter[True]["frames"]] == ["in_sub", "<module>"]
+    assert [frame["function"] for frame in by_interpreter[False]["frames"]] == ["<module>"]
 
 
 def test_a_running_process_is_never_misread(python: str) -> None:
