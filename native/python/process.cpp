@@ -168,6 +168,7 @@ std::optional<SimpleValue> PythonProcess::attribute(Address object, std::string_
 
 std::optional<SimpleValue> PythonProcess::module_global(std::string_view module, std::string_view name) {
   if (!state_->runtime.layout) return std::nullopt;
+  state_->objects.start_look();
   auto dict = state_->module_dict(module);
   auto found = dict ? state_->objects.find(*dict, name) : std::nullopt;
   if (!found) return std::nullopt;
@@ -208,6 +209,7 @@ std::map<std::string, std::string> PythonProcess::environ(std::span<const std::s
   std::map<std::string, std::string> result;
   State& own = *state_;
   if (!own.runtime.layout) return result;
+  own.objects.start_look();
   auto dict = own.module_dict("os");
   auto environ = dict ? own.objects.find(*dict, "environ") : std::nullopt;
   auto data = environ ? own.objects.attribute(*environ, "_data") : std::nullopt;  // dict of bytes -> bytes

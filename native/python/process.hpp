@@ -38,8 +38,8 @@ struct PythonFrame {
   // Locals, cells and value stack as they were (tag bits removed); values above the stack's top are stale.
   std::vector<Address> slots;
   std::size_t first_stack_slot = 0;
-  std::size_t live_stack =
-      0;  // so many stack slots are certainly in use: a handler around the line needs them
+  // So many stack slots are certainly in use: an exception handler around the instruction needs them.
+  std::size_t live_stack = 0;
 };
 
 struct PythonThread {
@@ -61,7 +61,7 @@ struct Gil {
 };
 
 struct PythonState {
-  std::string version;  // "3.11.7"; "3.10" where the runtime has no Py_Version
+  std::string version;  // "3.11.7"
   bool free_threaded = false;
   std::vector<PythonThread> threads;
   std::vector<Gil> gils;    // empty: free-threaded, or unreadable (then `problem`)
@@ -92,8 +92,8 @@ struct LockFacts {
   std::string problem;  // why no owner is named
 };
 
-// One CPython process. Keep it between looks: code objects, names and types are cached by address, and the
-// cache is dropped by itself if the runtime looks different. Not thread safe.
+// One CPython process. Keep it between looks: code objects are cached by address, and each look checks that
+// they are still the same. Make a new one after an exec. Not thread safe.
 class PythonProcess {
  public:
   // nullopt if no module of the process exports a CPython runtime. A runtime of a version without layout
@@ -114,9 +114,10 @@ class PythonProcess {
   const std::string& problem() const;
 
   // The Python lock that `waiter` sleeps on at `futex` (first argument of its futex call, under
-  // PyThread_acquire_lock* or _PyParkingLot_Park), and its owner if one can be
-  // named. `not_owners`: tids that ran while we looked, so that their frames prove nothing; they are never
-  // named.
+  // PyThread_acquire_lock* or _PyParkingLot_Park), and its owner if one can be named. `not_owners`: tids that
+  // ran while we looked, so that their frames prove nothing; no with block of theirs is believed. Threads
+  // that wait for the lock need not be among them: only what a handler around their current instruction
+  // needs counts, and the `with` that a thread is about to enter has none yet.
   LockFacts describe_lock(const PythonState& state, const PythonThread& waiter, Address futex,
                           std::span<const int> not_owners);
 
