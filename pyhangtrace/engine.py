@@ -9,6 +9,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 
@@ -84,9 +85,16 @@ def collect_evidence(
     """Everything `attach` sees. Raises as it does."""
     began = time.monotonic()
     # Before anything else: the helper must not inherit threads, bcc or locks.
-    with GuardedReader(TASKS, proc_root=proc_root) as reader:
+    with ExitStack() as stack:
+        reader = stack.enter_context(GuardedReader(TASKS, proc_root=proc_root))
+        gpus = None
+        if gpu.present(proc_root):
+            # A helper of its own, at work at once: the driver takes its time, or is what hangs.
+            gpus = stack.enter_context(GuardedReader(TASKS, proc_root=proc_root))
+            gpu.prefetch(gpus)
         run = _Run(
             reader=reader,
+            gpus=gpus,
             began=began,
             options=options,
             progress=progress or (lambda _: None),
@@ -126,6 +134,7 @@ class _Run:
     """One run. Fields are filled in the order of `collect`."""
 
     reader: GuardedReader
+    gpus: GuardedReader | None
     began: float
     options: AttachOptions
     progress: Progress
@@ -271,9 +280,8 @@ class _Run:
         shared = maps.shared_files(self.reader, mapped, deadline_s=self._left(0.3))
         gpus: tuple[GpuFacts, ...] = ()
         status = gpu.absent()
-        if gpu.present(self.proc_root):
-            with GuardedReader(TASKS, proc_root=self.proc_root) as reader:
-                gpus, status = gpu.collect(reader, deadline_s=self._left(1.0))
+        if self.gpus is not None:
+            gpus, status = gpu.collect(self.gpus, deadline_s=self._left(0.5))
         coverage.append(status)
         return _Host(
             facts=facts,
@@ -469,7 +477,7 @@ class _Run:
         own = time.process_time() - self.cpu_before
         return Cost(
             wall_s=round(self._elapsed(), 3),
-            cpu_s=round(own + self.reader.usage().cpu_s, 3),
+            cpu_s=round(own + sum(reader.usage().cpu_s for reader in (self.reader, self.gpus) if reader), 3),
             probe_attached_s=round(self.attached_s, 3),
         )
 

@@ -201,17 +201,30 @@ def parse_mounts(text: str) -> list[Mount]:
     return mounts
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Openers:
-    """Who has what open: holders by link, over the processes searched so far."""
+    """Who has what open: holders by link. `partial` are the links for which not everybody could be searched."""
 
     by_link: dict[str, list[Holder]] = field(default_factory=dict)
-    complete: bool = True  # every process of the host was searched, and none refused
-    searched: set[str] = field(default_factory=set)
+    searched: frozenset[str] = frozenset()
+    partial: frozenset[str] = frozenset()
+
+    @property
+    def complete(self) -> bool:
+        """Every process of the host was searched for every link."""
+        return not self.partial
 
     def of(self, link: str) -> tuple[Holder, ...]:
         """All holders of what this link names."""
         return tuple(self.by_link.get(link, ()))
+
+    def with_more(self, other: Openers) -> Openers:
+        """Both searches as one; where both looked for a link, the other one's answer."""
+        return Openers(
+            by_link={**self.by_link, **other.by_link},
+            searched=self.searched | other.searched,
+            partial=(self.partial - other.searched) | other.partial,
+        )
 
 
 def find_openers(
@@ -225,23 +238,25 @@ def find_openers(
 
     A link is enough: pipes and sockets carry their inode in it, files their path (in the holder's own view).
     """
-    found = Openers(searched=set(links))
-    if not links:
-        return found
+    wanted = frozenset(links)
+    if not wanted:
+        return Openers()
+    by_link: dict[str, list[Holder]] = {}
+    complete = True
     until = time.monotonic() + budget_s
     members = list(dict.fromkeys(first))
     known = set(members)
     others = [pid for pid in pids(proc_root) if pid not in known]
     for position, pid in enumerate((*members, *others)):
         if position >= len(members) and time.monotonic() > until:
-            found.complete = False
+            complete = False
             break
-        if not _search(pid, found, proc_root):
-            found.complete = False
-    return found
+        if not _search(pid, wanted, by_link, proc_root):
+            complete = False
+    return Openers(by_link, wanted, frozenset() if complete else wanted)
 
 
-def _search(pid: int, found: Openers, proc_root: str) -> bool:
+def _search(pid: int, wanted: frozenset[str], by_link: dict[str, list[Holder]], proc_root: str) -> bool:
     """Adds what one process has open; False if it may not be looked into."""
     folder = f"{proc_root}/{pid}/fd"
     try:
@@ -255,9 +270,9 @@ def _search(pid: int, found: Openers, proc_root: str) -> bool:
             link = os.readlink(f"{folder}/{name}")
         except OSError:
             continue
-        if link in found.searched and name.isdecimal():
+        if link in wanted and name.isdecimal():
             info = parse_fdinfo(read_text(f"{proc_root}/{pid}/fdinfo/{name}") or "")
-            found.by_link.setdefault(link, []).append(Holder(pid=pid, fd=int(name), mode=info.mode))
+            by_link.setdefault(link, []).append(Holder(pid=pid, fd=int(name), mode=info.mode))
     return True
 
 

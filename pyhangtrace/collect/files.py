@@ -13,6 +13,7 @@ from pyhangtrace.model.evidence import FdFacts, Holder, SocketFacts, ThreadSampl
 from pyhangtrace.model.kinds import FdKind
 
 _MAX_FDS_PER_PROCESS = 512
+_LATER_SEARCH_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,28 +52,28 @@ def collect(
     missing = {pid: fds - wanted.get(pid, set()) for pid, fds in watched.items()}
     described.update(descriptors.collect(reader, missing, deadline_s=deadline_s))
 
-    facts, problem = _sockets(reader, described.values(), before, deadline_s=deadline_s)
+    facts, problem = _sockets(reader, described.values(), deadline_s=deadline_s)
     links = set(paths)
     for found in described.values():
         if found.kind in (FdKind.PIPE, FdKind.SOCKET, FdKind.FILE):
             links.add(found.link)
         if found.kind is FdKind.SOCKET and found.inode in facts and facts[found.inode].peer_inode:
             links.add(f"socket:[{facts[found.inode].peer_inode}]")
-    if before is not None and links <= before.openers.searched:
-        openers = before.openers
-    else:
-        openers = descriptors.find_openers(links, members, budget_s=search_s, proc_root=proc_root)
+    known = before.openers if before is not None else Openers()
+    new = links - known.searched
+    # A thread that has come to something new since the last look moves: it is not worth searching the host again.
+    budget_s = search_s if before is None else min(search_s, _LATER_SEARCH_S)
+    openers = known.with_more(descriptors.find_openers(new, members, budget_s=budget_s, proc_root=proc_root))
     return OpenFiles(described, facts, openers, problem)
 
 
 def _sockets(
-    reader: GuardedReader, found: Iterable[Descriptor], before: OpenFiles | None, *, deadline_s: float
+    reader: GuardedReader, found: Iterable[Descriptor], *, deadline_s: float
 ) -> tuple[dict[int, SocketFacts], str | None]:
     wanted: dict[int, set[int]] = {}
     for each in found:
         if each.kind is FdKind.SOCKET and each.inode is not None:
             wanted.setdefault(each.pid, set()).add(each.inode)
-    del before  # queues move between looks: sockets are asked again each time
     return sockets.collect(reader, wanted, deadline_s=deadline_s)
 
 
@@ -109,5 +110,5 @@ def _facts(found: Descriptor, files: OpenFiles) -> FdFacts:
         socket=replace(about) if about is not None else None,
         watches=found.watches,
         fs_type=found.fs_type,
-        holders_complete=files.openers.complete,
+        holders_complete=found.link not in files.openers.partial,
     )

@@ -65,6 +65,11 @@ def present(proc_root: str = PROC) -> bool:
     return os.path.isdir(f"{proc_root}/driver/nvidia") or os.path.exists("/dev/nvidiactl")
 
 
+def prefetch(reader: GuardedReader) -> None:
+    """Has the helper start asking."""
+    reader.prefetch(GPU_TASK, [0])
+
+
 def collect(reader: GuardedReader, *, deadline_s: float) -> tuple[tuple[GpuFacts, ...], SourceStatus]:
     """All GPUs and what became of the source. `reader` is a helper of its own, forked for this."""
     answers = reader.run(GPU_TASK, [0], deadline_s=deadline_s)

@@ -96,6 +96,7 @@ class GuardedReader:
         self._skip: dict[int, str] = {}
         self._cpu_s = 0.0
         self._unkillable: list[int] = []
+        self._sent: tuple[str, list[int], Any] | None = None
         self._helper: _Helper | None = _Helper(tasks, proc_root)
 
     def __enter__(self) -> GuardedReader:
@@ -148,6 +149,12 @@ class GuardedReader:
             left.remove(culprit)
         return Answers(values, problems)
 
+    def prefetch(self, task: str, pids: Sequence[int], argument: Any = None) -> None:
+        """Starts a request whose answers the next `run`, of the very same request, takes."""
+        if self._helper is not None:
+            self._helper.send((task, list(dict.fromkeys(pids)), argument))
+            self._sent = (task, list(dict.fromkeys(pids)), argument)
+
     def usage(self) -> HelperUsage:
         """CPU time so far, running helper included."""
         running = self._helper.cpu_s() if self._helper is not None else 0.0
@@ -163,6 +170,7 @@ class GuardedReader:
 
     def _drop_helper(self) -> None:
         helper, self._helper = self._helper, None
+        self._sent = None
         if helper is None:
             return
         self._cpu_s += helper.cpu_s()
@@ -172,8 +180,14 @@ class GuardedReader:
     def _attempt(self, helper: _Helper, task: str, pids: list[int], argument: Any, until: float) -> _Attempt:
         """One request. `end` says why the helper has to be given up, `None` if it answered."""
         attempt = _Attempt()
+        request, already = (task, pids, argument), self._sent
+        self._sent = None
+        if already is not None and request != already:
+            attempt.end = FAILED  # its answers would be taken for ours
+            return attempt
         try:
-            helper.send((task, pids, argument))
+            if already is None:
+                helper.send(request)
         except OSError:
             attempt.end = CRASHED
             return attempt

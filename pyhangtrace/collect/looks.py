@@ -103,16 +103,10 @@ def joined(first: Seen, more: Seen) -> Seen:
             {file.path: file for file in (*more.look.lock_files, *first.look.lock_files)}.values()
         ),
     )
-    openers = more.files.openers
     merged = files.OpenFiles(
         described={**first.files.described, **more.files.described},
         sockets={**first.files.sockets, **more.files.sockets},
-        openers=replace(
-            openers,
-            by_link={**first.files.openers.by_link, **openers.by_link},
-            complete=openers.complete and first.files.openers.complete,
-            searched=openers.searched | first.files.openers.searched,
-        ),
+        openers=first.files.openers.with_more(more.files.openers),
         problem=first.files.problem or more.files.problem,
     )
     return replace(
@@ -152,23 +146,25 @@ def _coverage(
     *, sleep_known: bool, locks_known: bool, open_files: files.OpenFiles, trouble: Sequence[str]
 ) -> tuple[SourceStatus, ...]:
     found = [
-        _status("asleep times", sleep_known, "the kernel shows no /proc/PID/task/TID/sched", ""),
-        _status("file locks", locks_known, "/proc/locks cannot be read", ""),
+        _status("asleep times", works=sleep_known, reason="the kernel shows no /proc/PID/task/TID/sched"),
+        _status("file locks", works=locks_known, reason="/proc/locks cannot be read"),
         _status(
             "open files",
-            open_files.openers.complete,
-            "not every process could be searched for the other ends of pipes, sockets and files",
-            "run as root",
+            works=open_files.openers.complete,
+            reason="not every process could be searched for the other ends of pipes, sockets and files",
+            fix="run as root",
         ),
     ]
     if open_files.problem is not None:
-        found.append(_status("sockets", False, open_files.problem, "run as root; modprobe unix_diag"))
+        found.append(
+            _status("sockets", works=False, reason=open_files.problem, fix="run as root; modprobe unix_diag")
+        )
     if trouble:
-        found.append(_status("lock files", False, "; ".join(trouble), ""))
+        found.append(_status("lock files", works=False, reason="; ".join(trouble)))
     return tuple(found)
 
 
-def _status(source: str, works: bool, reason: str, fix: str) -> SourceStatus:  # noqa: FBT001 (private, one line a call)
+def _status(source: str, *, works: bool, reason: str, fix: str = "") -> SourceStatus:
     if works:
         return SourceStatus(source=source, state=SourceState.USED)
     return SourceStatus(source=source, state=SourceState.FAILED, reason=reason, fix=fix)

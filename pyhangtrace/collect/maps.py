@@ -55,6 +55,7 @@ class FileMapping:
     inode: int
     mapped: int
     shared: bool
+    span: str  # name of one of its mappings in /proc/PID/map_files
 
 
 def maps_task(
@@ -90,6 +91,7 @@ def parse(content: bytes) -> tuple[tuple[str, ...], list[FileMapping]]:
             inode=int(words[4]),
             mapped=size,
             shared=words[1].endswith(b"s"),
+            span=f"{int(low, 16):x}-{int(high, 16):x}",
         )
     found = {
         name for path in names for name, pattern in _LIBRARIES if pattern.match(path[path.rfind(b"/") + 1 :])
@@ -114,18 +116,19 @@ def shared_files(
 ) -> tuple[MappedFile, ...]:
     """The biggest distinct files mapped by the job, with what the page cache holds of them where that is cheap."""
     files: dict[tuple[int, int], FileMapping] = {}
+    owners: dict[tuple[int, int], int] = {}  # whose mapping `files` has
     mappers: dict[tuple[int, int], set[int]] = {}
     for pid, (_, mappings) in mapped.items():
         for mapping in mappings:
             key = (mapping.device, mapping.inode)
             mappers.setdefault(key, set()).add(pid)
             if key not in files or files[key].mapped < mapping.mapped:
-                files[key] = mapping
+                files[key], owners[key] = mapping, pid
     # The files that weigh most in the sum of RSS come first.
     order = sorted(files, key=lambda key: (-files[key].mapped * len(mappers[key]), key))[:_MOST_FILES]
-    by_pid: dict[int, list[tuple[int, int, str]]] = {}
+    by_pid: dict[int, list[FileMapping]] = {}
     for key in order:
-        by_pid.setdefault(min(mappers[key]), []).append((*key, files[key].path))
+        by_pid.setdefault(owners[key], []).append(files[key])
     sizes: dict[tuple[int, int], tuple[int | None, int | None, str]] = {}
     answers = reader.run(RESIDENT_TASK, list(by_pid), (by_pid, deadline_s * 0.8), deadline_s=deadline_s)
     for found in answers.values.values():
@@ -153,32 +156,31 @@ def resident_task(
     for pid in pids:
         progress(pid)
         found = {}
-        for device, inode, path in by_pid[pid]:
-            about = _resident(f"{state.proc_root}/{pid}/root{path}", device, inode, until)
+        for mapping in by_pid[pid]:
+            about = _resident(f"{state.proc_root}/{pid}", mapping, until)
             if about is not None:
-                found[(device, inode)] = about
+                found[(mapping.device, mapping.inode)] = about
         yield pid, found
 
 
-def _resident(path: str, device: int, inode: int, until: float) -> tuple[int | None, int | None, str] | None:
-    kind = kind_of(path)
-    if path.endswith(" (deleted)"):
-        return (None, None, kind) if kind != "file" else None
+def _resident(folder: str, mapping: FileMapping, until: float) -> tuple[int | None, int | None, str] | None:
+    kind = kind_of(mapping.path)
+    deleted = mapping.path.endswith(" (deleted)")
+    path = f"{folder}/map_files/{mapping.span}" if deleted else f"{folder}/root{mapping.path}"
     try:
-        if not stat.S_ISREG(
-            os.stat(path).st_mode
-        ):  # something else has taken its name: opening could act on it
+        about = os.stat(path)
+        if not stat.S_ISREG(about.st_mode):  # something else has taken its name: opening could act on it
             return None
+        if kind == "shmem" or deleted:
+            return about.st_size, about.st_blocks * 512 if kind == "shmem" else None, kind
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     except OSError:
-        return None
+        return (None, None, kind) if deleted else None
     try:
         status = os.fstat(descriptor)
         # Overlay and btrfs show another device in maps than stat(2) does; the inode is the same.
-        if status.st_ino != inode:
+        if status.st_ino != mapping.inode:
             return None
-        if kind == "shmem":
-            return status.st_size, status.st_blocks * 512, kind
         return status.st_size, cached_bytes(descriptor, status.st_size, until), kind
     finally:
         os.close(descriptor)
@@ -186,10 +188,9 @@ def _resident(path: str, device: int, inode: int, until: float) -> tuple[int | N
 
 def kind_of(path: str) -> str:
     """shmem, hugetlb or file, by the places where such files live."""
-    inside = path.partition("/root")[2] or path
-    if inside.startswith(("/dev/shm/", "/memfd:", "/SYSV", "/dev/zero")):
+    if path.startswith(("/dev/shm/", "/memfd:", "/SYSV", "/dev/zero")):
         return "shmem"
-    if inside.startswith(("/anon_hugepage", "/dev/hugepages")):
+    if path.startswith(("/anon_hugepage", "/dev/hugepages")):
         return "hugetlb"
     return "file"
 

@@ -58,6 +58,12 @@ def test_answers_come_back_and_state_is_kept(reader: GuardedReader) -> None:
     assert first.values[1][2] == again.values[3][2] != os.getpid()
 
 
+def test_what_was_asked_ahead_is_asked_once(reader: GuardedReader) -> None:
+    reader.prefetch("task", [1], {})
+    assert sorted(reader.run("task", [1], {}, deadline_s=10).values) == [1]
+    assert sorted(reader.run("task", [2], {}, deadline_s=10).values) == [2]
+
+
 def test_big_answers_cross_the_pipe() -> None:
     def big(
         state: HelperState, pids: Sequence[int], argument: Any, progress: Progress

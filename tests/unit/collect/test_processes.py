@@ -257,3 +257,24 @@ def test_a_segment_in_shared_memory(reader: GuardedReader) -> None:
     resident = found[str(path)].resident
     assert resident is not None
     assert 2 << 20 <= resident < 64 << 20
+
+
+def test_a_deleted_segment(reader: GuardedReader) -> None:
+    source = """
+        import mmap, os, signal
+        fd = os.memfd_create("weights")
+        os.ftruncate(fd, 64 << 20)
+        m = mmap.mmap(fd, 0)
+        m[: 2 << 20] = bytes(2 << 20)
+        print("ready", flush=True)
+        signal.pause()
+        """
+    with program(source) as child:
+        mapped = maps.collect(reader, [child.pid], deadline_s=10)
+        found = {file.path: file for file in maps.shared_files(reader, mapped, deadline_s=10)}
+    file = found["/memfd:weights (deleted)"]
+    assert file.kind == "shmem"
+    if os.geteuid() == 0:  # others may not follow /proc/PID/map_files
+        assert file.size == 64 << 20
+        assert file.resident is not None
+        assert 2 << 20 <= file.resident < 64 << 20
