@@ -28,8 +28,8 @@ class LockCapture(TypedDict):
     value: int  # the futex word as read now
     expected: int  # the value the thread went to sleep on
     timeout: bool  # a timed wait: ends by itself
-    # What memory records, also if no such thread exists any more (then `problem` says so). Already translated from
-    # the ids of the target's pid namespace if the thread exists.
+    # Who is recorded in memory, translated from the target's pid namespace. If no such thread exists (any more, or
+    # in this process: inherited through fork) it is still named, not exact, and `problem` says so.
     owner_tid: int | None
     owner_from: str | None  # "pthread_mutex_t.__owner", "futex word", "__cur_writer", "pd->tid", …
     owner_exact: bool

@@ -83,14 +83,13 @@ bool apply_gil(locks::Lock& lock, const python::PythonState& python) {
 
 class LockDecoder {
  public:
-  LockDecoder(Look& look, const std::string& proc_root)
+  LockDecoder(Look& look, std::span<const Look> all, const std::string& proc_root)
       : look_(look),
-        view_{*look.copies, look.known->mappings(),
-              [&look](int tid) -> std::optional<int> {
-                const auto it = look.thread_ids.find(tid);
-                return it == look.thread_ids.end() ? std::nullopt : std::optional(it->second);
-              },
-              [&look, proc_root](int tid) { return thread_anywhere(look, proc_root, tid); },
+        view_{*look.copies,
+              look.known->mappings(),
+              [&look](int tid) { return thread_here(look, tid); },
+              [&look, all, proc_root](int tid) { return thread_anywhere(look, all, proc_root, tid); },
+              look.pid_namespace.empty(),
               look.known->glibc()} {}
 
   void decode(std::size_t i) {
@@ -116,23 +115,33 @@ class LockDecoder {
   }
 
  private:
-  // Whether the program counts threads as we do, and not within a pid namespace of its own.
-  static bool same_ids(const Look& look) {
-    return std::ranges::all_of(look.thread_ids, [](const auto& pair) { return pair.first == pair.second; });
+  static std::optional<int> translate(const Look& look, int tid) {
+    const auto it = look.thread_ids.find(tid);
+    return it == look.thread_ids.end() ? std::nullopt : std::optional(it->second);
   }
 
   static std::optional<int> thread_here(const Look& look, int tid) {
-    if (const auto it = look.thread_ids.find(tid); it != look.thread_ids.end()) {
-      return it->second;
+    if (const auto known = translate(look, tid)) {
+      return known;
     }
     // One that was started after the threads were listed is no missing owner.
-    return same_ids(look) && look.sampled.tasks->stat(tid) ? std::optional(tid) : std::nullopt;
+    return look.pid_namespace.empty() && look.sampled.tasks->stat(tid) ? std::optional(tid) : std::nullopt;
   }
 
-  static std::optional<int> thread_anywhere(const Look& look, const std::string& proc_root, int tid) {
-    std::error_code error;
-    if (same_ids(look) && std::filesystem::exists(proc_root + "/" + std::to_string(tid), error)) {
-      return tid;
+  static std::optional<int> thread_anywhere(const Look& look, std::span<const Look> all,
+                                            const std::string& proc_root, int tid) {
+    if (look.pid_namespace.empty()) {
+      std::error_code error;
+      const bool exists = std::filesystem::exists(proc_root + "/" + std::to_string(tid), error);
+      return exists ? std::optional(tid) : std::nullopt;
+    }
+    // In a pid namespace of its own only the processes we look at can be counted through.
+    for (const Look& other : all) {
+      if (other.pid_namespace == look.pid_namespace) {
+        if (const auto known = translate(other, tid)) {
+          return known;
+        }
+      }
     }
     return std::nullopt;
   }
@@ -193,7 +202,7 @@ void finish(std::span<Look> looks, const std::string& proc_root) {
   for (std::size_t job = 0; job < named.size(); ++job) {
     Look& look = *named[job];
     std::vector<Thread>& threads = look.sampled.process.threads;
-    LockDecoder lock_decoder(look, proc_root);
+    LockDecoder lock_decoder(look, looks, proc_root);
     for (std::size_t i = 0; i < threads.size(); ++i) {
       const std::vector<unwind::Frame>& unwound = look.unwound[i].frames;
       for (std::size_t k = 0; k < unwound.size(); ++k) {

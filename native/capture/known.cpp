@@ -83,17 +83,21 @@ python::PythonProcess* Known::python() {
   return python_ ? &*python_ : nullptr;
 }
 
-python::ThreadIds thread_ids(const std::string& proc_root, const Sampled& sampled) {
-  python::ThreadIds ids;
+Numbering thread_numbering(const std::string& proc_root, const Sampled& sampled) {
+  Numbering numbering;
   const auto status = proc::read_status(proc_root, sampled.process.pid);
   const bool inside = status && status->ids_by_namespace.size() > 1;
+  if (inside) {
+    numbering.pid_namespace =
+        proc::read_link(proc::process_path(proc_root, sampled.memory_id, "ns/pid")).value_or("?");
+  }
   for (const Thread& thread : sampled.process.threads) {
     const auto id = inside ? sampled.tasks->id_inside(thread.tid) : std::optional(thread.tid);
     if (id) {
-      ids.emplace(*id, thread.tid);
+      numbering.ids.emplace(*id, thread.tid);
     }
   }
-  return ids;
+  return numbering;
 }
 
 }  // namespace hangtrace::capture

@@ -56,7 +56,13 @@ class Known {
   std::optional<python::PythonProcess> python_;
 };
 
-/// Thread ids as the program writes them into its memory -> as we see them: they differ in a pid namespace.
-python::ThreadIds thread_ids(const std::string& proc_root, const Sampled& sampled);
+/// Thread ids as the program writes them into its memory -> as we see them. They differ in a pid namespace,
+/// which is then named (the link ns/pid); empty where they do not.
+struct Numbering {
+  python::ThreadIds ids;
+  std::string pid_namespace;
+};
+
+Numbering thread_numbering(const std::string& proc_root, const Sampled& sampled);
 
 }  // namespace hangtrace::capture

@@ -21,6 +21,7 @@ struct Look {
   Sampled sampled;
   std::shared_ptr<Known> known;  // null: memory was not touched
   python::ThreadIds thread_ids;
+  std::string pid_namespace;                           // empty: ours, thread ids are as we see them
   std::unique_ptr<memory::OverlayReader> copies;       // around futex words; null: memory was not touched
   std::vector<std::vector<std::byte>> stacks;          // per thread, from its stack pointer on; empty: none
   std::vector<std::optional<locks::FutexCall>> calls;  // per thread

@@ -223,7 +223,9 @@ class Taker {
 
 void take(Look& look, const Options& options, const std::string& proc_root) {
   Sampled& sampled = look.sampled;
-  look.thread_ids = thread_ids(proc_root, sampled);
+  Numbering numbering = thread_numbering(proc_root, sampled);
+  look.thread_ids = std::move(numbering.ids);
+  look.pid_namespace = std::move(numbering.pid_namespace);
   if (options.python) {
     look.known->python();  // the first time it searches symbols: not within the moment
   }

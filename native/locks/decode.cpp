@@ -110,30 +110,33 @@ class Decoder {
   }
 
   // Takes a recorded owner. `shared`: a thread of another process may hold it.
-  bool set_owner(std::int64_t recorded, std::string_view from, bool shared) {
+  void set_owner(std::int64_t recorded, std::string_view from, bool shared) {
     if (recorded <= 0 || recorded > static_cast<std::int64_t>(glibc::futex_tid_mask)) {
       lock_.problem = "no valid owner recorded";
-      return false;
+      return;
     }
     const int tid = static_cast<int>(recorded);
     lock_.owner_from = from;
     if (const auto here = process_.thread_here(tid)) {
       lock_.owner = *here;
       lock_.owner_exact = true;
-      return true;
+      return;
     }
-    if (shared) {
-      if (const auto anywhere = process_.thread_anywhere(tid)) {
-        lock_.owner = *anywhere;
-        lock_.owner_exact = true;
-        return true;
-      }
+    lock_.owner = process_.thread_anywhere(tid);
+    if (shared && lock_.owner) {
+      lock_.owner_exact = true;
+      return;
+    }
+    if (!shared) {
+      lock_.problem = no_thread;
+    } else if (process_.same_ids) {
       lock_.problem = "owner thread does not exist";
     } else {
-      lock_.problem = no_thread;
+      lock_.problem = "owner thread is in no process that was looked at";
     }
-    lock_.owner = tid;
-    return false;
+    if (!lock_.owner && process_.same_ids) {
+      lock_.owner = tid;
+    }
   }
 
   // Robust and priority inheriting mutexes: the kernel keeps the owner's id in the word itself.

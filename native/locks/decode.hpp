@@ -53,7 +53,7 @@ struct Lock {
   Address address = 0;  // of the object; the futex word where that is all we know
   FutexCall call;
   std::uint32_t value = 0;  // of the futex word now
-  // What is recorded in memory. As we see it if such a thread exists, else as recorded, with a problem.
+  // Who is recorded in memory, as we see it; if no such thread exists the bare id, with a problem.
   std::optional<int> owner;
   std::string owner_from;
   bool owner_exact = false;
@@ -71,8 +71,10 @@ struct ProcessView {
   const std::vector<proc::Mapping>& mappings;
   // Thread ids as the program writes them -> as we see them; nullopt if the process has no such thread.
   std::function<std::optional<int>(int)> thread_here;
-  // The same for any thread of the machine, for objects shared between processes.
+  // The same for the threads of all processes within reach.
   std::function<std::optional<int>(int)> thread_anywhere;
+  // The program counts threads as we do: its ids mean something to us even if there is no such thread.
+  bool same_ids = true;
   bool glibc = true;  // the layouts of glibc.hpp hold
 };
 

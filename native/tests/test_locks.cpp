@@ -27,6 +27,7 @@ struct Fixture {
   std::map<int, int> threads{{75, 75}, {79, 79}};
   std::map<int, int> machine{{75, 75}, {79, 79}, {4000, 4000}};
   bool glibc = true;
+  bool same_ids = true;
 
   static std::optional<int> find(const std::map<int, int>& ids, int id) {
     const auto it = ids.find(id);
@@ -34,8 +35,12 @@ struct Fixture {
   }
 
   Lock decode(const FutexCall& call, const std::vector<FrameHint>& frames) const {
-    const ProcessView view{memory, mappings, [this](int id) { return find(threads, id); },
-                           [this](int id) { return find(machine, id); }, glibc};
+    const ProcessView view{memory,
+                           mappings,
+                           [this](int id) { return find(threads, id); },
+                           [this](int id) { return find(machine, id); },
+                           same_ids,
+                           glibc};
     return hangtrace::locks::decode(call, frames, view);
   }
 
@@ -249,7 +254,14 @@ TEST_CASE("ids of another pid namespace are translated") {
   Fixture process;
   process.threads = {{1, 5001}, {9, 5009}};
   process.put({2, 0, 9, 1, 0, 0, 0});
+  process.machine = process.threads;
+  process.same_ids = false;
   CHECK(process.decode(call_of(futex_wait, 2), mutex_frames).owner == 5009);
+  // One that cannot be translated would name a stranger among ours.
+  process.put({2, 0, 77, 1, 0, 0, 0});
+  const Lock unknown = process.decode(call_of(futex_wait, 2), mutex_frames);
+  CHECK_FALSE(unknown.owner);
+  CHECK(unknown.problem == "owner thread does not exist in this process");
 }
 
 TEST_CASE("robust and priority inheriting mutexes: the owner is in the word") {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import time
@@ -45,23 +46,35 @@ TRUTH: dict[str, tuple[str, str, bool, dict[str, Any]]] = {
 }
 
 
-@pytest.fixture(scope="module", params=["-O0", "-O2"])
+@pytest.fixture(scope="module", params=["-O0", "-O2", "-O2 in a pid namespace"])
 def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[int]]:
     """Process ids of the running program and its forked child."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("needs a C compiler")
+    optimise, _, namespace = request.param.partition(" in ")
+    if namespace and (os.geteuid() != 0 or shutil.which("unshare") is None):
+        pytest.skip("needs root and unshare to make a pid namespace")
     binary = tmp_path_factory.mktemp("locks") / "lock_target"
-    subprocess.run(
-        [compiler, request.param, *FLAGS, HERE / "lock_target.c", "-o", binary], check=True, timeout=60
-    )
-    with subprocess.Popen([binary], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    subprocess.run([compiler, optimise, *FLAGS, HERE / "lock_target.c", "-o", binary], check=True, timeout=60)
+    command = ["unshare", "--pid", "--fork", "--kill-child", binary] if namespace else [binary]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
-            yield [int(process.stdout.readline()) for _ in range(2)]
+            own = int(process.stdout.readline())
+            if namespace:
+                assert own == 1
+                own = only_child(process.pid)
+            yield [own, only_child(own)]
         finally:
             process.kill()
+
+
+def only_child(pid: int) -> int:
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    [child] = [child for task in tasks for child in (task / "children").read_text().split()]
+    return int(child)
 
 
 def settled(pids: list[int]) -> list[Any]:
