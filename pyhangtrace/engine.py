@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 
-import pyhangtrace
+from pyhangtrace import __version__
 from pyhangtrace.analyze import analyze, more_time_wanted, outsiders_wanted
 from pyhangtrace.collect import gpu, kernel, looks, maps, probes, processes, procfs, stacks
 from pyhangtrace.collect.guarded import GuardedReader
@@ -347,7 +347,7 @@ class _Run:
         host = None if partial and not hasattr(self, "host") else self.host
         pids = (*self.group.members, *self.outsiders)
         return Evidence(
-            tool_version=pyhangtrace.__version__,
+            tool_version=__version__,
             taken_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
             attached_to=self.asked,
             host=host.facts if host else HostFacts(name=platform.node(), machine=platform.machine()),
