@@ -296,12 +296,14 @@ class _Run:
         fixed = self.options.window_s
         self._look_at(SECOND_LOOK_S if fixed is None else min(fixed, _STEP_S))
         while self._window() < self._window_limit_s() - 0.02:
+            step_s = _STEP_S
             if fixed is None:
                 wanted = more_time_wanted(self._evidence(partial=True))
                 if wanted <= 0:
                     break
+                step_s = min(_STEP_S, max(wanted, SECOND_LOOK_S))
                 self._say(f"something has moved lately: looking for up to {self.options.max_window_s:g} s")
-            self._look_at(min(self._window() + _STEP_S, self._window_limit_s()))
+            self._look_at(min(self._window() + step_s, self._window_limit_s()))
 
     def _window(self) -> float:
         return self.seen[-1].taken - self.seen[0].taken
@@ -450,6 +452,7 @@ class _Run:
                 source="stacks",
                 state=SourceState.FAILED if failed else SourceState.USED,
                 reason="; ".join(failed),
+                fix="make setup, or reinstall pyhangtrace" if any("_native" in why for why in failed) else "",
             )
         ]
         for pid, (why, tid) in sorted(problems.items()):
