@@ -12,7 +12,6 @@ from pyhangtrace.analyze.next_steps import next_steps
 from pyhangtrace.analyze.phase import phase_of
 from pyhangtrace.analyze.progress import Progress
 from pyhangtrace.analyze.scene import Key
-from pyhangtrace.analyze.services import service_of
 from pyhangtrace.analyze.verdict import Case, Finding, Named
 from pyhangtrace.analyze.words import summary
 from pyhangtrace.model.evidence import ProbeEvidence, ProcessFacts
@@ -36,6 +35,9 @@ from pyhangtrace.model.report import (
     Waker,
     Workload,
 )
+
+# Any of a thread pool's hundred threads could end a wait on a condition; listing them all helps nobody.
+_MOST_CANDIDATES = 16
 
 # Nobody is on a chain of a healthy program, also where one was followed to find that out.
 _WELL = (State.RUNNING, State.IDLE)
@@ -121,7 +123,7 @@ def _wait(case: Case, wait: Blocked, identifier: str) -> Wait:
         holder=wait.holder,
         candidates=tuple(
             ReportHolder(pid=pid, tid=tid or None, alive=not case.scene.exited(pid))
-            for pid, tid in known
+            for pid, tid in known[:_MOST_CANDIDATES]
             if pid > 0
         ),
         edge=wait.edge,
@@ -215,7 +217,7 @@ def _thread(case: Case, key: Key, ids: dict[Key, str]) -> ReportThread:
         cpu_s_in_window=case.scene.thread_cpu_s(key),
         switches_in_window=switches,
         holds_gil=sample.holds_gil,
-        service=wait.service if wait is not None else service_of(sample),
+        service=wait.service if wait is not None else case.scene.services[key],
         stack_from=sample.stack_from,
         stack=tuple(frames),
     )

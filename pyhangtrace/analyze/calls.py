@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 
 from pyhangtrace.model.evidence import Frame
 from pyhangtrace.model.kinds import FrameKind
@@ -232,10 +233,10 @@ def recognise(frames: Sequence[Frame]) -> Call | None:
     best: Call | None = None
     caller: Frame | None = None
     for frame in python_frames(frames):
-        if not any(path_has(frame.file, tail) for tail in _TRANSPARENT):
+        if not _is_transparent(frame.file):
             caller = frame
             break
-        meaning = _python_meaning(frame)
+        meaning = _python_meaning(frame.function, frame.file)
         if meaning is not None and _replaces(best, meaning):
             best = Call(meaning, short(frame.function), None, frame, None)
     if best is not None:
@@ -263,20 +264,24 @@ def _merge(python: Call, native: Call) -> Call:
     return Call(python.meaning, op, native.backend, python.frame, None, native.spins)
 
 
-def _python_meaning(frame: Frame) -> Meaning | None:
-    name = short(frame.function)
+@lru_cache(maxsize=4096)
+def _is_transparent(file: str | None) -> bool:
+    return any(path_has(file, tail) for tail in _TRANSPARENT)
+
+
+@lru_cache(maxsize=4096)
+def _python_meaning(function: str, file: str | None) -> Meaning | None:
+    name = short(function)
     for tail, functions, meaning in _PYTHON:
-        if path_has(frame.file, tail) and (not functions or name in functions.split()):
-            if meaning is Meaning.CONDITION:
-                return _condition(frame)
-            return meaning
+        if path_has(file, tail) and (not functions or name in functions.split()):
+            return _condition(function, file) if meaning is Meaning.CONDITION else meaning
     return None
 
 
-def _condition(frame: Frame) -> Meaning:
-    owner = frame.function.rpartition(".")[0].rpartition(".")[2]
-    shared = path_has(frame.file, "multiprocessing/synchronize.py")
+def _condition(function: str, file: str | None) -> Meaning:
+    owner = function.rpartition(".")[0].rpartition(".")[2]
     if owner == "Barrier":
+        shared = path_has(file, "multiprocessing/synchronize.py")
         return Meaning.SHARED_BARRIER if shared else Meaning.BARRIER
     return {"Event": Meaning.EVENT, "Semaphore": Meaning.SEMAPHORE}.get(owner, Meaning.CONDITION)
 
@@ -313,12 +318,19 @@ def _recognise_native(frames: Sequence[Frame]) -> Call | None:
     for frame in frames:
         if frame.kind is FrameKind.PYTHON:
             break
-        for pattern, meaning, op, backend in _NATIVE:
-            if pattern.search(frame.function):
-                if best is None or best.op == "unknown" or meaning is Meaning.RENDEZVOUS:
-                    best = Call(meaning, op, backend, frame, None, spins=backend == "mpi")
-                break
+        found = _native_meaning(frame.function)
+        if found is not None and (best is None or best.op == "unknown" or found[0] is Meaning.RENDEZVOUS):
+            meaning, op, backend = found
+            best = Call(meaning, op, backend, frame, None, spins=backend == "mpi")
     return best
+
+
+@lru_cache(maxsize=4096)
+def _native_meaning(function: str) -> tuple[Meaning, str, str] | None:
+    for pattern, meaning, op, backend in _NATIVE:
+        if pattern.search(function):
+            return meaning, op, backend
+    return None
 
 
 def gloo_work(frames: Sequence[Frame]) -> str | None:
@@ -340,6 +352,6 @@ def first_own_frame(frames: Sequence[Frame]) -> Frame | None:
     last = None
     for frame in python_frames(frames):
         last = frame
-        if not any(path_has(frame.file, tail) for tail in _TRANSPARENT):
+        if not _is_transparent(frame.file):
             return frame
     return last

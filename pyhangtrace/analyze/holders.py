@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from pyhangtrace.analyze.calls import path_has
 from pyhangtrace.analyze.scene import Key, Scene
-from pyhangtrace.analyze.services import service_of
 from pyhangtrace.model.evidence import FdFacts, FileLock, LockFile, ProcessFacts, ThreadSample
 from pyhangtrace.model.kinds import FdKind, Role
 
@@ -153,7 +152,7 @@ def siblings(scene: Scene, key: Key) -> tuple[Key, ...]:
     found = []
     for other in scene.threads_of(key[0]):
         sample = scene.thread(other)
-        if other == key or sample is None or service_of(sample) is not None:
+        if other == key or sample is None or scene.services[other] is not None:
             continue
         if mine is not None and mine.lock and sample.lock and mine.lock.uaddr == sample.lock.uaddr:
             continue

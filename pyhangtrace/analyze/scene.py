@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from pyhangtrace.analyze.identity import Identities, identify
+from pyhangtrace.analyze.services import service_of
 from pyhangtrace.model import syscalls
 from pyhangtrace.model.evidence import Evidence, FdFacts, ProcessFacts, ThreadSample
 from pyhangtrace.model.kinds import Role
@@ -54,7 +55,7 @@ COMPILERS = frozenset(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
     """`samples` holds each thread's samples in order of the looks; only threads of the newest picture of their
-    process are in it. `vanished` are processes that were there and are gone.
+    process are in it. `services` says which threads only serve. `vanished` are processes that were there and are gone.
     """
 
     evidence: Evidence
@@ -64,6 +65,7 @@ class Scene:
     samples: Mapping[Key, tuple[ThreadSample, ...]]
     times: Mapping[Key, tuple[float, ...]]
     tids: Mapping[int, tuple[int, ...]]
+    services: Mapping[Key, str | None]
     fds: Mapping[tuple[int, int], FdFacts]
     vanished: frozenset[int]
 
@@ -175,6 +177,7 @@ def build_scene(evidence: Evidence) -> Scene:
         samples=alive,
         times={key: tuple(times[key]) for key in alive},
         tids={pid: tuple(found) for pid, found in tids.items()},
+        services={key: service_of(found[-1]) for key, found in alive.items()},
         fds=fds,
         vanished=vanished,
     )

@@ -17,7 +17,6 @@ from pyhangtrace.analyze.describe import describe_call, describe_lock, describe_
 from pyhangtrace.analyze.ends import io_wait, poll_wait
 from pyhangtrace.analyze.progress import Progress, gil_wait, progress
 from pyhangtrace.analyze.scene import Key, Scene
-from pyhangtrace.analyze.services import service_of
 from pyhangtrace.model.evidence import ThreadSample
 from pyhangtrace.model.kinds import Confidence, Edge, FrameKind, Kind, Role, WaitKind
 from pyhangtrace.model.report import ReportHolder, WaitObject
@@ -82,7 +81,7 @@ def classify(scene: Scene, key: Key) -> Blocked | None:
         progress=moved,
         cause=Kind.UNKNOWN,
         call=call,
-        service=service_of(sample),
+        service=scene.services[key],
         since_s=sample.asleep_for_s if moved is Progress.UNMOVED else None,
         lasts_s=sample.remaining_s if sample.remaining_s is not None else sample.timeout_s,
         ends_by_itself=sample.timeout_s is not None or bool(sample.lock and sample.lock.timeout),

@@ -168,6 +168,10 @@ def _accuse(case: Case, finding: Finding) -> str:
     if absent and first.key is None:
         verb = "never started" if finding.cause is Kind.RENDEZVOUS_MISSING_RANK else "is gone"
         return f"Rank {fold(absent)} {verb}; {_victims(case, finding, verb=' waiting for it')}."
+    if first.key is not None and {key[0] for key in finding.victims} == {first.key[0]}:
+        # All in one process: the chain tells it best from its start.
+        steps = "; ".join(f"{thread(case, key)} {waiting(case, key)}" for key in finding.chain)
+        return f"{_process(case, first)}: {steps}{_nobody(finding)}."
     keeps = f" keeps {_victims(case, finding, verb=' waiting')}" if finding.victims else ""
     start = next((i for i, key in enumerate(finding.chain) if first.key and key[0] == first.key[0]), None)
     tail = finding.chain[start:] if start is not None else (first.key,) if first.key else ()
