@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import select
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
