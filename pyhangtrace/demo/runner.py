@@ -35,7 +35,8 @@ _SYSCALLS: dict[str, dict[Blocked, frozenset[int]]] = {
         Blocked.LOCK: frozenset({202, 449}),
         Blocked.FILE_LOCK: frozenset({72, 73}),
         Blocked.READ: frozenset({0, 45, 47}),
-        Blocked.SLEEP: frozenset({34, 35, 230}),
+        # Python up to 3.10 sleeps in select.
+        Blocked.SLEEP: frozenset({23, 34, 35, 230, 270}),
         Blocked.POLL: frozenset({7, 23, 232, 270, 271, 281}),
         Blocked.CHILD: frozenset({61, 247}),
     },
@@ -43,7 +44,7 @@ _SYSCALLS: dict[str, dict[Blocked, frozenset[int]]] = {
         Blocked.LOCK: frozenset({98, 449}),
         Blocked.FILE_LOCK: frozenset({25, 32}),
         Blocked.READ: frozenset({63, 207, 212}),
-        Blocked.SLEEP: frozenset({101, 115}),
+        Blocked.SLEEP: frozenset({72, 101, 115}),
         Blocked.POLL: frozenset({22, 72, 73}),
         Blocked.CHILD: frozenset({95, 260}),
     },

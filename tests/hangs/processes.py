@@ -37,7 +37,8 @@ _SYSCALLS: dict[str, dict[Waits, frozenset[int]]] = {
         Waits.WRITE: frozenset({1, 18, 20, 44, 46}),
         Waits.POLL: frozenset({7, 23, 232, 270, 271, 281}),
         Waits.ACCEPT: frozenset({43, 288}),
-        Waits.SLEEP: frozenset({34, 35, 128, 230}),
+        # Python up to 3.10 sleeps in select.
+        Waits.SLEEP: frozenset({23, 34, 35, 128, 230, 270}),
         Waits.CHILD: frozenset({61, 247}),
     },
     "aarch64": {
@@ -47,7 +48,7 @@ _SYSCALLS: dict[str, dict[Waits, frozenset[int]]] = {
         Waits.WRITE: frozenset({64, 66, 68, 206, 211}),
         Waits.POLL: frozenset({22, 72, 73}),
         Waits.ACCEPT: frozenset({202, 242}),
-        Waits.SLEEP: frozenset({101, 115, 133, 137}),
+        Waits.SLEEP: frozenset({72, 101, 115, 133, 137}),
         Waits.CHILD: frozenset({95, 260}),
     },
 }
