@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
+from pyhangtrace.collect.guarded import MMAP_LOCK_HELD, GuardedReader, HelperState, Progress
 from pyhangtrace.collect.procfs import PROC, printable, read_text
+from pyhangtrace.collect.threads import lock_keeper, read_thread, thread_ids
 from pyhangtrace.model.evidence import Frame, LockFacts, NamedValue, PythonFacts, ThreadSample
 from pyhangtrace.model.kinds import FoundBy, FrameKind, StackFrom
 
@@ -74,7 +75,8 @@ def collect(
     pictures = {pid: picture(captured) for pid, captured in answers.values.items()}
     for pid, problem in answers.problems.items():
         threads = threads_without_memory(pid, proc_root)
-        pictures[pid] = ProcessPicture(pid, threads, None, problem if threads else "gone", None, {})
+        keeper = lock_keeper(threads) if problem == MMAP_LOCK_HELD else None
+        pictures[pid] = ProcessPicture(pid, threads, None, problem if threads else "gone", keeper, {})
     return {pid: pictures[pid] for pid in dict.fromkeys(pids) if pid in pictures}
 
 
@@ -194,8 +196,6 @@ def _lock(lock: LockCapture) -> LockFacts:
 
 def threads_without_memory(pid: int, proc_root: str = PROC) -> tuple[ThreadSample, ...]:
     """What can be said of the threads of a process whose memory must not be touched."""
-    from pyhangtrace.collect.threads import read_thread, thread_ids
-
     samples = (read_thread(pid, tid, proc_root) for tid in thread_ids(pid, proc_root))
     return tuple(sample for sample in samples if sample is not None)
 

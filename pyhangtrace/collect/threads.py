@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pyhangtrace.collect.procfs import PROC, numbers, printable, read_text
-from pyhangtrace.model.evidence import ThreadSample
+from pyhangtrace.model.evidence import Frame, ThreadSample
+from pyhangtrace.model.kinds import FrameKind
 from pyhangtrace.model.process_table import parse_stat
 
 
@@ -37,7 +40,25 @@ def read_thread(pid: int, tid: int, proc_root: str = PROC) -> ThreadSample | Non
         minor_faults=stat.minor_faults,
         major_faults=stat.major_faults,
         running=running,
+        frames=kernel_stack(folder) if stat.state == "D" else (),
     )
+
+
+def kernel_stack(folder: str) -> tuple[Frame, ...]:
+    """Kernel frames of a thread, innermost first; () where only root may see them."""
+    lines = (read_text(f"{folder}/stack") or "").splitlines()
+    functions = (line.partition("] ")[2].partition("+")[0] for line in lines)
+    return tuple(Frame(kind=FrameKind.KERNEL, function=printable(name)) for name in functions if name)
+
+
+def lock_keeper(threads: Sequence[ThreadSample]) -> int | None:
+    """Of a process whose memory map is locked: the thread that sleeps in the kernel with the lock.
+
+    Those in `rwsem_down_*` queue for it; if all do, the one that came first cannot be told, and any is named.
+    """
+    asleep = [thread for thread in threads if thread.state == "D"]
+    keepers = [thread for thread in asleep if not (thread.wchan or "").startswith(("rwsem_down", "down_"))]
+    return next((thread.tid for thread in (*keepers, *asleep)), None)
 
 
 def parse_syscall(text: str | None) -> tuple[int | None, tuple[int, ...], bool]:

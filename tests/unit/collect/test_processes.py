@@ -14,7 +14,7 @@ from pyhangtrace.collect import maps, processes, procfs, stacks
 from pyhangtrace.collect.guarded import GuardedReader
 from pyhangtrace.collect.stacks import ProcessPicture
 from pyhangtrace.collect.tasks import TASKS
-from pyhangtrace.collect.threads import parse_syscall, read_thread
+from pyhangtrace.collect.threads import lock_keeper, parse_syscall, read_thread
 from pyhangtrace.model.evidence import ThreadSample
 from pyhangtrace.model.process_table import parse_stat
 from tests.unit.collect.helpers import blocked, program, stat_line, write
@@ -141,6 +141,25 @@ def test_a_thread_of_ours() -> None:
     assert (sample.pid, sample.tid) == (child.pid, child.pid)
     assert [thread.tid for thread in pictures] == [child.pid]
     assert read_thread(child.pid, child.pid) is None
+
+
+def test_who_sleeps_with_the_memory_map_locked(tmp_path: Path) -> None:
+    waits = ((7, "S", "futex_do_wait"), (8, "D", "rwsem_down_read_slowpath"), (9, "D", "__vma_start_write"))
+    for tid, state, wchan in waits:
+        write(
+            tmp_path,
+            {
+                f"7/task/{tid}/stat": stat_line(tid, state=state),
+                f"7/task/{tid}/wchan": wchan,
+                f"7/task/{tid}/stack": f"[<0>] {wchan}+0x1/0x2\n[<0>] __do_munmap+0x3/0x4\n",
+            },
+        )
+    threads = stacks.threads_without_memory(7, str(tmp_path))
+    assert lock_keeper(threads) == 9
+    assert [frame.function for frame in threads[2].frames] == ["__vma_start_write", "__do_munmap"]
+    assert threads[0].frames == ()
+    assert lock_keeper(threads[:2]) == 8
+    assert lock_keeper(threads[:1]) is None
 
 
 @pytest.fixture
