@@ -19,6 +19,7 @@ namespace hangtrace::elf {
 namespace {
 
 constexpr std::size_t max_vdso = 1 << 20;
+constexpr std::size_t max_images = 16;
 constexpr std::uint64_t max_image = 64 << 20;
 constexpr std::size_t max_descriptors = 4096;
 
@@ -108,10 +109,15 @@ OpenedModule ModuleCache::open_vdso(const proc::Mapping& mapping, const memory::
     return {nullptr, "vdso of an odd size"};
   std::vector<std::byte> image(mapping.end - mapping.start);
   if (!reader.read(mapping.start, image)) return {nullptr, "vdso cannot be read"};
-  const auto found = images_.find(image);
-  if (found != images_.end()) return found->second;
+  const auto same = [&image](const Image& known) {
+    return known.bytes.size() == image.size() &&
+           std::memcmp(known.bytes.data(), image.data(), image.size()) == 0;
+  };
+  const auto found = std::ranges::find_if(images_, same);
+  if (found != images_.end()) return found->opened;
+  if (images_.size() >= max_images) return {nullptr, "too many kinds of vdso"};
   OpenedModule opened = Module::open(std::make_unique<BufferSource>(image), mapping.path);
-  return images_.emplace(std::move(image), std::move(opened)).first->second;
+  return images_.emplace_back(Image{std::move(image), std::move(opened)}).opened;
 }
 
 OpenedModule ModuleCache::open(const std::string& proc_root, int pid,

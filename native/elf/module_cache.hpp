@@ -26,9 +26,13 @@ class ModuleCache {
 
  private:
   using FileKey = std::tuple<std::uint32_t, std::uint32_t, std::uint64_t>;  // device major, minor, inode
+  struct Image {
+    std::vector<std::byte> bytes;
+    OpenedModule opened;
+  };
   OpenedModule open_vdso(const proc::Mapping& mapping, const memory::Reader& reader);
   std::map<FileKey, OpenedModule> files_;
-  std::map<std::vector<std::byte>, OpenedModule> images_;  // the vdso, by content
+  std::vector<Image> images_;  // of the vdso
   std::vector<std::shared_ptr<Module>> retired_;
 };
 
