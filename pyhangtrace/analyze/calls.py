@@ -347,6 +347,23 @@ def has_function(frames: Sequence[Frame], *names: str) -> bool:
     return any(short(frame.function.split("(")[0].split("@")[0]).lstrip("~") in names for frame in frames)
 
 
+_GPU_CALL = re.compile(
+    r"^(cu|cuda|hip)(Stream|Event|Ctx|Device)?Synchronize|^cuStreamWaitEvent|^(cu|cuda|hip)(Memcpy|LaunchKernel|Launch)"
+)
+_GPU_LIBRARIES = ("libcuda.so", "libcudart", "libamdhip64", "libhsa-runtime")
+
+
+def waits_for_gpu(frames: Sequence[Frame]) -> bool:
+    """Whether the innermost native frames are inside a GPU driver: asleep or spinning, it waits for the device."""
+    for frame in frames:
+        if frame.kind is FrameKind.PYTHON:
+            return False
+        library = (frame.module or "").rpartition("/")[2]
+        if library.startswith(_GPU_LIBRARIES) or _GPU_CALL.search(frame.function):
+            return True
+    return False
+
+
 def first_own_frame(frames: Sequence[Frame]) -> Frame | None:
     """The innermost Python frame that is not of a library that only waits: what the program was doing."""
     last = None

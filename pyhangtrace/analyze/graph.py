@@ -225,8 +225,10 @@ def _alone(scene: Scene, waits: Mapping[Key, Blocked], wait: Blocked) -> Fate:
         return Fate.IDLE
     if wait.standing is not Standing.FIRM:
         return Fate.UNKNOWN
-    if wait.kind in (WaitKind.IO, WaitKind.PAGE_FAULT):
-        # A disk or a file server may be this slow and come back.
+    if wait.kind in (WaitKind.IO, WaitKind.PAGE_FAULT) or (
+        wait.kind is WaitKind.SOCKET and wait.holder is None
+    ):
+        # A disk, a file server or another host may be this slow and come back.
         return Fate.BLOCKED if (wait.since_s or 0.0) > LONG_TIMER_S else Fate.SHORT
     if wait.holder is None and not wait.targets:
         # Nobody is recorded. While one who may hold it still moves, it may yet let go.
@@ -257,6 +259,9 @@ def _by_targets(scene: Scene, wait: Blocked, outcomes: Mapping[Key, Outcome]) ->
 
 def _waiting_for_idle(scene: Scene, wait: Blocked, via: Key) -> Fate:
     """Who waits for somebody that waits for work from outside: is that how things should be?"""
+    if wait.cause is Kind.WORKER_STUCK:
+        # All workers wait for work, so what is waited for got lost on the way: where, nobody knows.
+        return Fate.UNKNOWN
     if wait.service is not None or wait.kind in _MAY_IDLE:
         return Fate.IDLE
     if wait.kind is WaitKind.COLLECTIVE:

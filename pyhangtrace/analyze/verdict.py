@@ -116,6 +116,12 @@ def find(scene: Scene, matched: Matched, judged: Judged) -> Finding:
     ]
     if undecided:
         return _undecided(case, undecided)
+    on_gpu = [
+        key for key in others if matched.waits[key].kind is WaitKind.GPU and _stands(matched.waits[key])
+    ]
+    if on_gpu:
+        # At work or hung: the host's stacks do not tell.
+        return Finding(state=State.UNKNOWN, cause=Kind.UNKNOWN, chain=(on_gpu[0],))
     if not any(sample.syscall is not None or sample.frames or sample.running for sample in _newest(scene)):
         return Finding(state=State.UNKNOWN, cause=Kind.UNKNOWN)
     if _anything_moves(case):

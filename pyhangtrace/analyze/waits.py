@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from pyhangtrace.analyze import holders
 from pyhangtrace.analyze.blocked import Blocked, Standing
-from pyhangtrace.analyze.calls import Meaning, has_function, path_has, recognise
+from pyhangtrace.analyze.calls import Meaning, has_function, path_has, python_frames, recognise, waits_for_gpu
 from pyhangtrace.analyze.describe import describe_call, describe_lock, describe_syscall
 from pyhangtrace.analyze.ends import io_wait, poll_wait
 from pyhangtrace.analyze.progress import Progress, gil_wait, progress
@@ -159,6 +159,28 @@ def _running_cause(scene: Scene, sample: ThreadSample) -> Kind:
     frames = {frame.function for frame in sample.frames if frame.kind is not FrameKind.PYTHON}
     yields = scene.syscall(sample) == "sched_yield" or any("sched_yield" in name for name in frames)
     return Kind.CPU_SPIN if yields else Kind.CPU_BUSY
+
+
+def _gpu(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
+    if draft.service is not None or not waits_for_gpu(sample.frames):
+        return None
+    samples = scene.samples[draft.key]
+    stays = len(samples) > 1 and len({_python_stack(each) for each in samples}) == 1
+    spins = draft.progress in (Progress.RUNNING, Progress.MOVING)
+    return replace(
+        draft,
+        kind=WaitKind.GPU,
+        standing=Standing.OPAQUE,
+        cause=Kind.UNKNOWN,
+        basis=Confidence.LIKELY,
+        # The driver spins while it waits: burning CPU at one place is no progress.
+        progress=(Progress.REARMED if stays else Progress.MOVING) if spins else draft.progress,
+        ends_by_itself=False,
+    )
+
+
+def _python_stack(sample: ThreadSample) -> tuple[tuple[str, int | None], ...]:
+    return tuple((frame.function, frame.line) for frame in python_frames(sample.frames))
 
 
 # -- locks ---------------------------------------------------------------------------------------------------
@@ -714,6 +736,7 @@ _Rule = Callable[[Scene, ThreadSample, Blocked], "Blocked | None"]
 _RULES: tuple[_Rule, ...] = (
     _stopped,
     _gil,
+    _gpu,
     _running,
     _owned_lock,
     _lock_file,

@@ -237,6 +237,11 @@ def _unknown(case: Case, finding: Finding) -> str:
         rest = f"; {who(case, end)} {waiting(case, end)}" if end is not None else ""
         waiting_ones = _victims(case, finding, verb=" waiting")
         return f"Not decided: {waiting_ones}{rest}. What is missing is listed under coverage."
+    if finding.chain:
+        key = finding.chain[0]
+        return (
+            f"Not decided: {who(case, key)} {waiting(case, key)}. What is missing is listed under coverage."
+        )
     return "The evidence does not say whether anything hangs; what is missing is listed under coverage."
 
 

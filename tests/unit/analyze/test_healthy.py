@@ -330,3 +330,44 @@ def test_ranks_in_a_ring_of_parents_have_no_rank() -> None:
     processes = [b.rank(100, 1, 2, ppid=101), b.rank(101, 1, 2, ppid=100)]
     report = analyze(b.evidence(processes, b.twice(b.asleep(100, seconds=1), b.asleep(101, seconds=1))))
     assert [process.rank for process in report.processes] == [None, None]
+
+
+def test_rank_whose_autograd_thread_works_is_not_hung() -> None:
+    lock = b.LockFacts(kind="condition", address=1, uaddr=2, op=9, value=0)
+    main = b.sleeper(101, lock=lock, frames=(b.native("GraphTask::exec"), b.py("backward")))
+    engine = b.running(101, 201, comm="pt_autograd_0", frames=(b.native("sgemm"),))
+    evidence = b.evidence(b.ranks(2), b.twice(b.in_collective(100), main, engine))
+    assert state_of(evidence) is State.BUSY
+
+
+def test_rank_that_spins_in_the_driver_is_undecided() -> None:
+    frames = (
+        b.native("", "/usr/lib/libcuda.so.1"),
+        b.native("cudaStreamSynchronize", "libcudart.so.12"),
+        b.py("item"),
+    )
+    evidence = b.evidence(b.ranks(2), b.twice(b.running(100, frames=frames), b.running(101, frames=frames)))
+    assert state_of(evidence) is State.UNKNOWN
+    assert analyze(evidence).verdict.culprits == ()
+
+
+@pytest.mark.parametrize(("seconds", "state"), [(5.0, State.SLOW), (300.0, State.HUNG)])
+def test_another_host_is_given_a_minute(seconds: float, state: State) -> None:
+    reading = b.on_fd(101, fd=5, syscall=b.RECV, asleep_for_s=seconds)
+    looks = b.twice(b.in_collective(100), reading, fds=[b.connection(101, 5, 70)])
+    report = analyze(b.evidence(b.ranks(2), looks))
+    assert (report.verdict.state, report.verdict.cause) == (state, Kind.IPC_PEER_SILENT)
+
+
+def test_idle_data_workers_are_not_accused() -> None:
+    loader = (b.py("_next_data", "/x/torch/utils/data/dataloader.py"), b.py("train"))
+    idle = (b.py("_worker_loop", "/x/torch/utils/data/_utils/worker.py"),)
+    workers = [b.process(pid, ppid=101, role=Role.DATA_WORKER) for pid in (301, 302)]
+    looks = b.twice(
+        b.in_collective(100),
+        b.sleeper(101, syscall=b.POLL, frames=loader),
+        *(b.sleeper(worker.pid, syscall=b.POLL, frames=idle) for worker in workers),
+    )
+    report = analyze(b.evidence([*b.ranks(2), *workers], looks))
+    assert report.verdict.state is State.UNKNOWN
+    assert report.verdict.culprits == ()
