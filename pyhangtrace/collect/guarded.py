@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import os
 import pickle
+import re
 import select
 import signal
 import struct
@@ -38,15 +39,10 @@ _REAP_S = 0.05
 STUCK_AFTER_S = 0.3
 _IO_PATIENCE = 4  # other uninterruptible waits (a cold disk) get that many times as long
 _POLL_S = 0.05
-# Kernel functions in which a task waits for somebody's mmap lock.
-_LOCK_WAITS = (
-    "rwsem_",
-    "down_read",
-    "down_write",
-    "mmap_",
-    "__vma_start_write",
-    "vma_start",
-    "access_remote_vm",
+# Kernel functions in which a task waits for somebody's mmap lock, or whose caller does: wchan leaves out the locking
+# functions themselves, so for most files of /proc it names the reader.
+_LOCK_WAIT = re.compile(
+    r"rwsem|mmap|vma|access_remote_vm|process_vm|^(m_start|mem_rw|pagemap|smaps|show_smap|proc_pid_cmdline|environ_read)"
 )
 
 
@@ -139,14 +135,15 @@ class GuardedReader:
                 break
             self._drop_helper()
             culprit = attempt.at if attempt.at in left else None
-            if culprit is None or time.monotonic() >= until:
-                reason = attempt.end if culprit is None else TIMED_OUT
-                problems.update(dict.fromkeys(left, reason))
-                if culprit is not None and attempt.end != TIMED_OUT:
-                    self._give_up(culprit, attempt.end, problems)
+            if culprit is None or (attempt.end == TIMED_OUT and not attempt.stuck):
+                # Out of time at work: nobody's fault, it may be read another time.
+                problems.update(dict.fromkeys(left, attempt.end))
                 return Answers(values, problems)
             self._give_up(culprit, attempt.end, problems)
             left.remove(culprit)
+            if time.monotonic() >= until:
+                problems.update(dict.fromkeys(left, TIMED_OUT))
+                break
         return Answers(values, problems)
 
     def prefetch(self, task: str, pids: Sequence[int], argument: Any = None) -> None:
@@ -195,7 +192,9 @@ class GuardedReader:
         while True:
             now = time.monotonic()
             if now >= until:
-                attempt.end = TIMED_OUT
+                wait = helper.stuck_in()
+                attempt.end = TIMED_OUT if wait is None else reason_of(wait)
+                attempt.stuck = wait is not None
                 return attempt
             try:
                 message = helper.receive(min(_POLL_S, until - now))
@@ -205,11 +204,10 @@ class GuardedReader:
             if message is None:
                 silent_s = time.monotonic() - last_sign
                 wait = helper.stuck_in() if silent_s >= self._stuck_after_s else None
-                if wait is not None and wait.startswith(_LOCK_WAITS):
-                    attempt.end = MMAP_LOCK_HELD
-                    return attempt
-                if wait is not None and silent_s >= _IO_PATIENCE * self._stuck_after_s:
-                    attempt.end = TIMED_OUT
+                if wait is None:
+                    continue
+                if reason_of(wait) == MMAP_LOCK_HELD or silent_s >= _IO_PATIENCE * self._stuck_after_s:
+                    attempt.end, attempt.stuck = reason_of(wait), True
                     return attempt
                 continue
             last_sign = time.monotonic()
@@ -225,11 +223,17 @@ class GuardedReader:
                 return attempt
 
 
+def reason_of(wait: str) -> str:
+    """Why a reader that sleeps in this kernel function does not come back."""
+    return MMAP_LOCK_HELD if _LOCK_WAIT.search(wait) else TIMED_OUT
+
+
 @dataclass(slots=True)
 class _Attempt:
     values: dict[int, Any] = field(default_factory=dict)
     at: int | None = None
     end: str | None = None
+    stuck: bool = False  # it sleeps in the kernel, in a way that nothing but its end can end
 
 
 class _Helper:

@@ -156,3 +156,20 @@ def test_the_helper_dies_with_its_parent() -> None:
     ready = select.select([helper], [], [], 20)[0]
     os.close(helper)
     assert ready, "the helper outlived its parent"
+
+
+@pytest.mark.parametrize(
+    ("wchan", "reason"),
+    [
+        ("rwsem_down_read_slowpath", guarded.MMAP_LOCK_HELD),
+        ("__access_remote_vm", guarded.MMAP_LOCK_HELD),
+        ("access_remote_vm", guarded.MMAP_LOCK_HELD),
+        ("m_start", guarded.MMAP_LOCK_HELD),
+        ("process_vm_rw_core.constprop.0", guarded.MMAP_LOCK_HELD),
+        ("folio_wait_bit_common", guarded.TIMED_OUT),
+        ("rpc_wait_bit_killable", guarded.TIMED_OUT),
+        ("request_wait_answer", guarded.TIMED_OUT),
+    ],
+)
+def test_what_a_stuck_reader_waits_for(wchan: str, reason: str) -> None:
+    assert guarded.reason_of(wchan) == reason
