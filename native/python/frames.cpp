@@ -8,6 +8,7 @@ namespace hangtrace::python {
 namespace {
 
 constexpr std::size_t kMaxFrames = 8192;          // of one thread
+constexpr std::size_t kMaxAllFrames = 1 << 18;    // of a process
 constexpr std::size_t kMaxChunks = 256;           // of one thread
 constexpr std::uint64_t kMaxChunkSize = 1 << 20;  // bytes
 constexpr std::size_t kMaxChunkBytes = 64 << 20;  // of all threads
@@ -102,6 +103,7 @@ class Walk {
     std::vector<Address> next(threads_.size());
     std::vector<std::unordered_set<Address>> seen(threads_.size());
     std::vector<std::size_t> open;
+    std::size_t steps = 0;
     for (std::size_t i = 0; i < threads_.size(); ++i) {
       next[i] = threads_[i].frame;
       open.push_back(i);
@@ -113,8 +115,8 @@ class Walk {
           if (!plausible(next[i]) || !seen[i].insert(next[i]).second) {
             chains_[i].problem = "the chain of frames is damaged";
             next[i] = 0;
-          } else if (seen[i].size() > kMaxFrames) {
-            chains_[i].problem = "more than " + std::to_string(kMaxFrames) + " frames";
+          } else if (seen[i].size() > kMaxFrames || ++steps > kMaxAllFrames) {
+            chains_[i].problem = "too many frames";
             next[i] = 0;
           } else if (auto bytes = in_chunk(i, next[i], head)) {
             next[i] = take(i, next[i], *bytes);
