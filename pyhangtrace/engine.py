@@ -46,6 +46,7 @@ _QUIET_S = 0.5  # what is over sooner needs no word on stderr
 _GRACE_S = 4.0  # beyond the window, for everything but the looks
 _FIRST_LOOK_S = 2.5  # may have to read the symbols of a gigabyte of libraries from disk
 _PROBES_READY_S = 0.85  # of the whole run, when the window itself is over sooner
+_PROBE_WINDOW_S = 0.5  # probes slow the system calls of the whole machine a little: never longer
 _OUTSIDER_ROUNDS = 3
 _MAX_OUTSIDERS = 64
 
@@ -161,7 +162,7 @@ class _Run:
             self.asked, self.table, _ReaderLookup(self.reader), ourselves=self._ourselves()
         )
         targets = [pid for pid in self.group.members if self.table[pid].state not in "ZX"]
-        with probes.start(targets if self.options.bpf else (), window_s=self._probe_window_s()) as window:
+        with probes.start(targets if self.options.bpf else (), window_s=_PROBE_WINDOW_S) as window:
             self._first_look()
             self._check_permission()
             self._look_around()
@@ -202,9 +203,6 @@ class _Run:
     def _left(self, wanted_s: float) -> float:
         """A step's deadline: what it wants, within what is left of the whole run."""
         return max(0.1, min(wanted_s, self._window_limit_s() + _GRACE_S - self._elapsed()))
-
-    def _probe_window_s(self) -> float:
-        return 0.5 if self.options.window_s is None else max(0.5, min(self.options.window_s, 10.0))
 
     def _looker(self) -> Looker:
         return Looker(
