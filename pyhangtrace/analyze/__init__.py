@@ -1,8 +1,10 @@
 """From evidence to verdict: one graph of waits over all threads of all processes.
 
-Pure functions on plain data: no clock, no host, no file. `waits` says what each thread waits for, `holders` and
-`ends` who can end it, `collectives` matches the group's operations over the ranks, `graph` finds cycles and ends,
-`verdict` names what follows, `build` makes the report.
+Pure functions on plain data: no clock, no host, no file. `scene` indexes the evidence and `identity` says who is
+who; `waits` says what each thread waits for (rules in `states`, `lock_waits`, `call_waits`, `syscall_waits`, names of
+frames in `calls` and `services`), `holders` and `ends` who can end it, `collectives` matches the group's operations
+over the ranks, `graph` finds cycles and ends, `verdict` names what follows (`hung`, `working`), `memory` whether memory
+matters, `words` and `next_steps` say it, `build` makes the report. `patience` asks for more evidence.
 """
 
 from pyhangtrace.analyze.report import analyze, more_time_wanted, outsiders_wanted

@@ -244,11 +244,14 @@ def _alone(scene: Scene, waits: Mapping[Key, Blocked], wait: Blocked) -> Fate:
 def _by_targets(scene: Scene, wait: Blocked, outcomes: Mapping[Key, Outcome]) -> Outcome:
     fates = [(outcomes[target].fate, target) for target in wait.targets]
     if wait.edge is Edge.ALL:
-        fate, via = max(fates, key=lambda pair: _WORST.index(pair[0]))
+        fate = max((fate for fate, _ in fates), key=_WORST.index)
         # Of several equally hopeless ones the first is as good as any other.
         via = next(target for found, target in fates if found is fate)
     else:
-        fate, via = min(fates, key=lambda pair: pair[0])
+        fate = min(fate for fate, _ in fates)
+        if fate.hung:
+            # None of them can end it; the one that waits itself explains more than the one that sleeps.
+            fate = max((fate for fate, _ in fates), key=_WORST.index)
         via = next(target for found, target in fates if found is fate)
     if fate.hung:
         return Outcome(Fate.BLOCKED, via)

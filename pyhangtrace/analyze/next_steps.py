@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 
 from pyhangtrace.analyze.causes import busy_compiler
-from pyhangtrace.analyze.verdict import Case, Finding
+from pyhangtrace.analyze.finding import Case, Finding
 from pyhangtrace.model.kinds import Kind, Part, SourceState, State, WaitKind
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from pyhangtrace.analyze.blocked import Blocked
+from pyhangtrace.analyze.finding import Finding
 from pyhangtrace.analyze.progress import SETTLED_S
 from pyhangtrace.analyze.scene import Key, Scene, build_scene
-from pyhangtrace.analyze.verdict import Finding
 from pyhangtrace.analyze.waits import classify
 from pyhangtrace.model.evidence import Evidence
 from pyhangtrace.model.kinds import Role, State

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pyhangtrace.analyze.build import build
 from pyhangtrace.analyze.collectives import match
+from pyhangtrace.analyze.finding import Case, Finding
 from pyhangtrace.analyze.fronts import settle_fronts
 from pyhangtrace.analyze.graph import judge
 from pyhangtrace.analyze.patience import outsiders, patience
 from pyhangtrace.analyze.scene import build_scene
-from pyhangtrace.analyze.verdict import Case, Finding, find
+from pyhangtrace.analyze.verdict import find
 from pyhangtrace.analyze.waits import classify
 from pyhangtrace.model.evidence import Evidence
 from pyhangtrace.model.report import Report

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from pyhangtrace.analyze.blocked import Blocked
 from pyhangtrace.analyze.calls import first_own_frame
+from pyhangtrace.analyze.finding import Case, Finding, Named
 from pyhangtrace.analyze.scene import Key
-from pyhangtrace.analyze.verdict import Case, Finding, Named
 from pyhangtrace.model.kinds import Kind, Part, State, WaitKind
 from pyhangtrace.model.ranks import fold
 
@@ -247,8 +245,3 @@ def _unknown(case: Case, finding: Finding) -> str:
 
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
-
-
-def names(keys: Iterable[Key]) -> str:
-    """Pids of threads, once each."""
-    return ", ".join(str(pid) for pid in dict.fromkeys(pid for pid, _ in keys))

@@ -1,0 +1,175 @@
+"""Waits that frames of libraries name: collectives, rendezvous, lock files, data loaders, worker loops."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pyhangtrace.analyze import holders
+from pyhangtrace.analyze.blocked import Blocked, Standing
+from pyhangtrace.analyze.calls import Meaning, path_has
+from pyhangtrace.analyze.progress import Progress
+from pyhangtrace.analyze.scene import Scene
+from pyhangtrace.model.evidence import ThreadSample
+from pyhangtrace.model.kinds import Confidence, Edge, Kind, Role, WaitKind
+from pyhangtrace.model.report import ReportHolder, WaitObject
+
+
+def group_call(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
+    """Collectives, point-to-point calls, rendezvous. Targets are filled in by `collectives`."""
+    call = draft.call
+    if call is None:
+        return None
+    if call.meaning in (Meaning.COLLECTIVE, Meaning.SHARED_BARRIER):
+        if (
+            call.meaning is Meaning.SHARED_BARRIER
+            and scene.who.rank(sample.pid) is None
+            and not _shared(sample)
+        ):
+            return None
+        root = holders.named(sample, ("src", "dst", "root"))
+        return replace(
+            draft,
+            kind=WaitKind.COLLECTIVE,
+            standing=Standing.FIRM,
+            cause=Kind.COLLECTIVE_MISSING_RANK,
+            basis=Confidence.LIKELY,
+            object=WaitObject(name=call.op),
+            peer=root if isinstance(root, int) else None,
+            progress=_spinning(draft),
+        )
+    if call.meaning in (Meaning.SEND, Meaning.RECV):
+        peer = holders.named(sample, ("dst",) if call.meaning is Meaning.SEND else ("src",))
+        return replace(
+            draft,
+            kind=WaitKind.P2P,
+            standing=Standing.FIRM,
+            cause=Kind.P2P_UNMATCHED,
+            basis=Confidence.LIKELY,
+            object=WaitObject(name=call.op),
+            peer=peer if isinstance(peer, int) else None,
+            progress=_spinning(draft),
+        )
+    if call.meaning in (Meaning.RENDEZVOUS, Meaning.STORE):
+        return replace(
+            draft,
+            kind=WaitKind.RENDEZVOUS,
+            standing=Standing.FIRM,
+            cause=Kind.RENDEZVOUS_MISSING_RANK,
+            basis=Confidence.LIKELY,
+            object=WaitObject(name=call.op),
+            ends_by_itself=False,
+            progress=polling(draft),
+        )
+    return None
+
+
+def _spinning(draft: Blocked) -> Progress:
+    # An MPI wait burns its CPU in place: on the CPU, but no nearer to its end.
+    spins = draft.progress is Progress.RUNNING and draft.call is not None and draft.call.spins
+    return Progress.REARMED if spins else draft.progress
+
+
+def polling(draft: Blocked) -> Progress:
+    """The progress of a wait that looks again and again: it moves, and still waits."""
+    # The store's client sleeps and tries again: it moves, and still waits.
+    moving = draft.progress in (Progress.MOVING, Progress.RUNNING)
+    return Progress.REARMED if moving and draft.call is not None else draft.progress
+
+
+def _shared(sample: ThreadSample) -> bool:
+    return sample.lock is not None and sample.lock.shared_key is not None
+
+
+def lock_file(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
+    """A file that is a lock by existing: who has it open, or that nobody alive does."""
+    if draft.call is None or draft.call.meaning is not Meaning.LOCK_FILE:
+        return None
+    path = holders.named(sample, ("lock_file_path", "lock_file", "lock_file", "path"))
+    path = path if isinstance(path, str) else None
+    file = holders.lock_file_of(scene, sample.pid, path)
+    thing = WaitObject(path=file.path if file else path, inode=file.inode if file else None)
+    waiting = replace(
+        draft,
+        kind=WaitKind.LOCK_FILE,
+        basis=Confidence.LIKELY,
+        object=thing,
+        cause=Kind.FILE_LOCK_HELD,
+        ends_by_itself=False,
+        lasts_s=None,
+        progress=polling(draft),
+    )
+    if file is None or not file.exists:
+        return waiting
+    owner = file.owner_pid if file.owner_alive else None
+    held_by = tuple(pid for pid in (file.openers or ((owner,) if owner else ())) if pid != sample.pid)
+    if held_by:
+        return replace(
+            waiting,
+            standing=Standing.FIRM,
+            targets=tuple((pid, 0) for pid in held_by),
+            holder=ReportHolder(pid=held_by[0]),
+            edge=Edge.ANY,
+        )
+    record = next((lock for lock in scene.evidence.looks[-1].file_locks if lock.inode == file.inode), None)
+    if record is not None and record.pid > 0 and record.pid != sample.pid:
+        return replace(
+            waiting,
+            standing=Standing.FIRM,
+            targets=((record.pid, 0),),
+            holder=ReportHolder(pid=record.pid),
+        )
+    is_baton = path_has(draft.call.frame.file, "torch/utils/file_baton.py")
+    if holders.is_stale(scene, file, maker_keeps_it_open=is_baton):
+        age = f", {file.age_s:.0f} s old" if file.age_s is not None else ""
+        dead = "; older than the job" if file.older_than_job else ""
+        dead = f"; its owner {file.owner_pid} is dead" if file.owner_pid else dead
+        return replace(
+            waiting,
+            standing=Standing.FIRM,
+            cause=Kind.FILE_LOCK_STALE,
+            evidence=(*draft.evidence, f"{file.path} exists{age}, nobody has it open{dead}"),
+        )
+    return waiting
+
+
+def loader(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
+    """A data loader or pool that waits for its workers."""
+    if draft.call is None or draft.call.meaning not in (Meaning.LOADER, Meaning.POOL_RESULT):
+        return None
+    children = scene.children.get(sample.pid, ())
+    workers = tuple(pid for pid in children if scene.processes[pid].role is Role.DATA_WORKER)
+    if not workers:
+        workers = tuple(
+            pid for pid in children if holders.forked_without_exec(scene, pid) or _is_python_child(scene, pid)
+        )
+    return replace(
+        draft,
+        kind=WaitKind.QUEUE,
+        standing=Standing.FIRM if workers else Standing.OPAQUE,
+        cause=Kind.WORKER_STUCK,
+        basis=Confidence.LIKELY,
+        object=WaitObject(name=draft.call.op),
+        targets=tuple((pid, 0) for pid in workers),
+        ends_by_itself=False,
+        lasts_s=None,
+    )
+
+
+def _is_python_child(scene: Scene, pid: int) -> bool:
+    process = scene.processes[pid]
+    return process.python is not None and "resource_tracker" not in process.title
+
+
+def worker_loop(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
+    """A worker or an event loop that waits for the next piece of work."""
+    call = draft.call
+    if call is None or call.meaning not in (Meaning.WORKER_LOOP, Meaning.EVENT_LOOP):
+        return None
+    return replace(
+        draft,
+        kind=WaitKind.QUEUE if call.meaning is Meaning.WORKER_LOOP else WaitKind.POLL,
+        standing=Standing.IDLE,
+        cause=Kind.IDLE,
+        basis=Confidence.LIKELY,
+        object=WaitObject(name=call.op),
+    )

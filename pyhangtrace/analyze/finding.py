@@ -1,0 +1,140 @@
+"""The verdict before it is put into words, and who is named in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pyhangtrace.analyze.blocked import GROUP_KINDS, Blocked
+from pyhangtrace.analyze.collectives import Matched
+from pyhangtrace.analyze.graph import Judged
+from pyhangtrace.analyze.scene import Key, Scene
+from pyhangtrace.model.kinds import Confidence, Kind, Part, Role, State
+from pyhangtrace.model.report import Divergence
+
+# Processes that work for a rank and are named after it.
+_HELPERS = frozenset({Role.OUTSIDER, Role.COMPILER, Role.DATA_WORKER})
+
+# Nobody alive can be blamed: those who wait are named as parties.
+NOBODY = frozenset({Kind.FILE_LOCK_STALE, Kind.LOCK_HANDOFF_LOST})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Named:
+    """Somebody the verdict names; `key` is None for a rank without a process."""
+
+    key: Key | None
+    part: Part
+    rank: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """The verdict before it is put into words. `settled` says that more time would not change it."""
+
+    state: State
+    symptom: Kind | None = None
+    cause: Kind | None = None
+    confidence: Confidence = Confidence.POSSIBLE
+    named: tuple[Named, ...] = ()
+    victims: tuple[Key, ...] = ()
+    chain: tuple[Key, ...] = ()
+    cycle: tuple[Key, ...] = ()
+    diverged_at: Divergence | None = None
+    settled: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """All that is known when the verdict is made."""
+
+    scene: Scene
+    matched: Matched
+    judged: Judged
+
+    @property
+    def waits(self) -> Mapping[Key, Blocked]:
+        """Waits of all threads."""
+        return self.matched.waits
+
+    def order(self, key: Key) -> tuple[int, int, int]:
+        """Ranks in order, then everybody else by pid and tid."""
+        rank = self.scene.who.rank(key[0])
+        return (rank if rank is not None else 1 << 30, *key)
+
+
+def name_of(case: Case, key: Key, part: Part) -> Named:
+    """A thread as the verdict names it; a rank without a process is absent."""
+    if key[0] < 0:
+        return Named(key=None, part=Part.ABSENT, rank=-1 - key[0])
+    rank = case.scene.who.rank(key[0])
+    if rank is None and case.scene.exited(key[0]) and len(case.scene.who.ranks_missing) == 1:
+        rank = case.scene.who.ranks_missing[0]
+    return Named(key=key, part=part, rank=rank)
+
+
+def named_for(case: Case, chain: Sequence[Key], lead: int, cause: Kind) -> tuple[Named, ...]:
+    """Who is named for a chain: the rank where the waiting leaves the group, then who a person must act on."""
+    after = list(range(max(lead, 1), len(chain))) or [lead]
+    own = [index for index in range(lead, len(chain)) if _is_group(case, chain[index])]
+    first = own[-1] if own else after[0]
+    if first == 0 and len(chain) > 1:
+        first = after[0]
+    process = chain[first][0]
+    while first + 1 < len(chain) and chain[first + 1][0] == process:
+        first += 1
+    part = Part.PARTY if cause in NOBODY else Part.CULPRIT
+    named = [name_of(case, chain[first], part)]
+    end = chain[-1]
+    if end[0] != process and end[0] > 0:
+        named.append(name_of(case, end, Part.CULPRIT))
+    return tuple(named)
+
+
+def _is_group(case: Case, key: Key) -> bool:
+    if case.scene.who.pid_of_rank:
+        return case.scene.who.rank(key[0]) is not None
+    process = case.scene.processes.get(key[0])
+    return process is not None and process.role not in _HELPERS
+
+
+def other_missing(case: Case, seed: Key, chain: Sequence[Key], named: Sequence[Named]) -> tuple[Named, ...]:
+    """Further ranks that are missing for a reason of their own."""
+    if case.waits[seed].kind not in GROUP_KINDS:
+        return ()
+    found: list[Named] = []
+    known = {who.key[0] for who in named if who.key is not None} | {key[0] for key in chain}
+    for target in case.waits[seed].targets:
+        if target in chain or target[0] in known or not case.judged.fate(target).hung:
+            continue
+        path = case.judged.chain(target)
+        if any(key[0] in known for key in path) or any(
+            key in case.waits and case.waits[key].kind in GROUP_KINDS for key in path
+        ):
+            continue
+        found.extend(named_for(case, (seed, *path), 1, Kind.UNKNOWN)[:1])
+        known.add(target[0])
+    return tuple(found)
+
+
+def victims_of(
+    case: Case, hung: Iterable[Key], named: Sequence[Named], chain: Sequence[Key]
+) -> tuple[Key, ...]:
+    """Those whose chain leads to who is named."""
+    guilty = {who.key for who in named}
+    guilty_ranks = {who.key[0] for who in named if who.key is not None and who.rank is not None}
+    goals = {who.key if who.key is not None else chain[-1] for who in named}
+    leading = case.judged.leading_to({*goals, chain[-1]})
+    return tuple(
+        key
+        for key in hung
+        if key in leading and key != chain[-1] and key not in guilty and key[0] not in guilty_ranks
+    )
+
+
+def one_a_process(keys: Iterable[Key]) -> list[Key]:
+    """The first thread of each process."""
+    seen: dict[int, Key] = {}
+    for key in keys:
+        seen.setdefault(key[0], key)
+    return list(seen.values())

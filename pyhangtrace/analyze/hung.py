@@ -1,0 +1,205 @@
+"""Verdicts on waits that do not end: cycles, ranks that are missing or parted ways, holders that hold on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from pyhangtrace.analyze.blocked import GROUP_KINDS, Blocked, Standing
+from pyhangtrace.analyze.causes import (
+    cause_of,
+    cause_of_cycle,
+    confidence_of,
+    exit_cause,
+    lead_of,
+    symptom_of,
+)
+from pyhangtrace.analyze.collectives import report_frame
+from pyhangtrace.analyze.finding import (
+    NOBODY,
+    Case,
+    Finding,
+    name_of,
+    named_for,
+    one_a_process,
+    other_missing,
+    victims_of,
+)
+from pyhangtrace.analyze.graph import Fate, Judged
+from pyhangtrace.analyze.scene import Key
+from pyhangtrace.model.kinds import Confidence, Edge, Kind, Part, State, WaitKind
+from pyhangtrace.model.report import Divergence, Side
+
+
+def hung_verdict(case: Case, hung: Sequence[Key], seeds: Sequence[Key]) -> Finding:
+    """The verdict on waits that do not end."""
+    waits, judged = case.waits, case.judged
+    seed = _best_seed(case, hung)
+    chain = judged.chain(seed)
+    cycle = _cycle_on(judged, chain)
+    parted = case.matched.parted
+    if cycle and all(key in waits and waits[key].kind in GROUP_KINDS for key in cycle):
+        return _parted(case, hung, cycle, parted)
+    if cycle:
+        return _deadlock(case, seed, chain, cycle, hung)
+    end = judged.fate(chain[-1])
+    lead = lead_of(waits, chain)
+    if lead is None:
+        # Everybody is inside and nobody is known to be missing: nobody is accused.
+        kind = _inside(waits[seed])
+        return Finding(
+            state=State.UNKNOWN if kind is Kind.RENDEZVOUS_UNREACHABLE else State.HUNG,
+            symptom=kind,
+            cause=kind,
+            named=tuple(name_of(case, key, Part.PARTY) for key in one_a_process(hung)),
+            chain=chain,
+        )
+    cause = _exit_or(case, seed, chain, lead, end)
+    if _holder_unknown(case, chain, cause):
+        # Who waits is all that is known; who of them is to blame is not.
+        same = [chain[-1], *(key for key in hung if key != chain[-1] and _same_trouble(case, key, chain[-1]))]
+        named = tuple(name_of(case, key, Part.PARTY) for key in sorted(same, key=case.order))
+    else:
+        named = named_for(case, chain, lead, cause)
+        named = (*named, *other_missing(case, seed, chain, named))
+    return Finding(
+        state=State.HUNG,
+        symptom=symptom_of(case.scene, waits, chain) if len(chain) > 1 else None,
+        cause=cause,
+        confidence=confidence_of(waits, chain, (), end),
+        named=named,
+        victims=victims_of(case, hung, named, chain),
+        chain=chain,
+        settled=end in (Fate.STOPPED, Fate.GONE),
+    )
+
+
+def _inside(wait: Blocked) -> Kind:
+    if wait.kind is WaitKind.RENDEZVOUS:
+        return Kind.RENDEZVOUS_UNREACHABLE
+    return Kind.P2P_UNMATCHED if wait.kind is WaitKind.P2P else Kind.COLLECTIVE_NONE_COMPLETES
+
+
+def _holder_unknown(case: Case, chain: Sequence[Key], cause: Kind) -> bool:
+    """The end is a wait that nobody alive is recorded for, and no rank stands out by not having come."""
+    last = case.waits.get(chain[-1])
+    if last is None or last.targets or last.standing is not Standing.FIRM or cause is Kind.IPC_NO_EOF:
+        return False
+    return not case.scene.who.pid_of_rank and (len(chain) == 1 or cause in (Kind.LOCK_HELD, *NOBODY))
+
+
+def _same_trouble(case: Case, key: Key, other: Key) -> bool:
+    one, two = case.waits[key], case.waits[other]
+    same_object = one.object == two.object or (one.kind is WaitKind.PYTHON_LOCK and key[0] == other[0])
+    return one.cause is two.cause and one.kind is two.kind and same_object and not one.targets
+
+
+def _best_seed(case: Case, hung: Sequence[Key]) -> Key:
+    """The victim whose chain is the surest: one that ends in a cycle, a stopped or an exited member first."""
+
+    ends = case.judged.ends()
+
+    def key_of(seed: Key) -> tuple[int, int, tuple[int, int, int]]:
+        sure = case.judged.fate(ends[seed]) in (Fate.CYCLE, Fate.STOPPED, Fate.GONE)
+        followed = case.judged.outcomes[seed].via is not None
+        guessed = int(case.waits[seed].edge is Edge.ANY and case.waits[seed].holder is None)
+        return (0 if sure else 1 if followed else 2), guessed, case.order(seed)
+
+    return min(hung, key=key_of)
+
+
+def _cycle_on(judged: Judged, chain: Sequence[Key]) -> tuple[Key, ...]:
+    for cycle in judged.cycles:
+        if chain[-1] in cycle:
+            return cycle
+    return ()
+
+
+def _exit_or(case: Case, seed: Key, chain: Sequence[Key], lead: int, end: Fate) -> Kind:
+    if end is Fate.GONE and chain[lead] not in case.waits:
+        started = case.waits[seed].kind is not WaitKind.RENDEZVOUS
+        if chain[lead][0] < 0 and not started:
+            return Kind.RENDEZVOUS_MISSING_RANK
+        return exit_cause(case.scene, chain[lead][0])
+    return cause_of(case.scene, case.waits, chain, lead, end)
+
+
+def _deadlock(
+    case: Case, seed: Key, chain: Sequence[Key], cycle: tuple[Key, ...], hung: Sequence[Key]
+) -> Finding:
+    waits = case.waits
+    cause = cause_of_cycle([waits[key] for key in cycle])
+    symptom = symptom_of(case.scene, waits, chain, cycle)
+    named = tuple(name_of(case, key, Part.PARTY) for key in sorted(cycle, key=case.order))
+    leading = case.judged.leading_to(cycle)
+    ranks = {who.key[0] for who in named if who.key is not None and who.rank is not None}
+    return Finding(
+        state=State.HUNG,
+        symptom=symptom,
+        cause=cause,
+        confidence=confidence_of(waits, chain, cycle, Fate.CYCLE),
+        named=named,
+        victims=tuple(key for key in hung if key not in cycle and key[0] not in ranks and key in leading),
+        chain=tuple(chain),
+        cycle=cycle,
+        settled=True,
+    )
+
+
+def _parted(case: Case, hung: Sequence[Key], cycle: tuple[Key, ...], parted: Kind | None) -> Finding:
+    """The group waits for itself: all are named, nobody is singled out."""
+    kinds = {case.waits[key].kind for key in cycle}
+    kind = cause_of_cycle([case.waits[key] for key in cycle])
+    if WaitKind.COLLECTIVE in kinds and parted is not None:
+        kind = parted
+    mismatch = kind is Kind.COLLECTIVE_OP_MISMATCH
+    chain = cycle if not mismatch else case.judged.chain(hung[0])
+    return Finding(
+        state=State.HUNG,
+        symptom=kind,
+        cause=kind,
+        confidence=Confidence.POSSIBLE if kind is Kind.COLLECTIVE_GROUP_CYCLE else Confidence.LIKELY,
+        named=tuple(name_of(case, key, Part.PARTY) for key in one_a_process(hung)),
+        chain=chain,
+        cycle=() if mismatch else cycle,
+        diverged_at=_divergence(case, hung) if WaitKind.COLLECTIVE in kinds else None,
+    )
+
+
+def _divergence(case: Case, keys: Iterable[Key]) -> Divergence | None:
+    """Lowest frame common to all ranks, and what each side calls from there."""
+    stacks = {}
+    for key in one_a_process(keys):
+        rank = case.scene.who.rank(key[0])
+        sample = case.scene.thread(key)
+        if rank is not None and sample is not None:
+            stacks[rank] = [frame for frame in reversed(sample.frames) if frame.kind.value == "python"]
+    if len(stacks) < 2 or not all(stacks.values()):
+        return None
+    depth = 0
+    common = None
+    shortest = min(len(stack) for stack in stacks.values())
+    while depth < shortest:
+        here = {(stack[depth].function, stack[depth].file) for stack in stacks.values()}
+        if len(here) > 1:
+            break
+        common = next(iter(stacks.values()))[depth]
+        depth += 1
+        lines = {stack[depth - 1].line for stack in stacks.values()}
+        if len(lines) > 1:
+            break
+    sides: dict[tuple[str, str | None, int | None], list[int]] = {}
+    frames = {}
+    for rank, stack in sorted(stacks.items()):
+        frame = stack[min(depth, len(stack) - 1)]
+        at = stack[depth - 1] if depth else frame
+        mark = (frame.function, at.file, at.line)
+        sides.setdefault(mark, []).append(rank)
+        frames[mark] = frame
+    if len(sides) < 2:
+        return None
+    return Divergence(
+        common=report_frame(common),
+        sides=tuple(
+            Side(ranks=tuple(ranks), frame=report_frame(frames[mark])) for mark, ranks in sides.items()
+        ),
+    )

@@ -1,0 +1,269 @@
+"""Waits for objects in memory: mutexes, the GIL, Python locks, conditions, joins."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pyhangtrace.analyze import holders
+from pyhangtrace.analyze.blocked import Blocked, Standing
+from pyhangtrace.analyze.calls import Meaning, has_function
+from pyhangtrace.analyze.scene import Key, Scene
+from pyhangtrace.model.evidence import ThreadSample
+from pyhangtrace.model.kinds import Confidence, Edge, Kind, WaitKind
+from pyhangtrace.model.report import ReportHolder, WaitObject
+
+_RWLOCKS = ("rwlock_read", "rwlock_write")
+
+_FUTEXES = frozenset({"futex", "futex_wait", "futex_waitv"})
+
+# multiprocessing's own semaphore type, as C functions before and since CPython 3.12.
+_SEMLOCK = ("_multiprocessing_SemLock_acquire", "_multiprocessing_SemLock_acquire_impl", "semlock_acquire")
+
+# Passive: what is waited for is a signal that any thread may give.
+_PASSIVE: dict[Meaning, WaitKind] = {
+    Meaning.CONDITION: WaitKind.CONDITION,
+    Meaning.EVENT: WaitKind.CONDITION,
+    Meaning.SEMAPHORE: WaitKind.SEMAPHORE,
+    Meaning.BARRIER: WaitKind.BARRIER,
+    Meaning.QUEUE_GET: WaitKind.QUEUE,
+    Meaning.QUEUE_PUT: WaitKind.QUEUE,
+    Meaning.FUTURE: WaitKind.CONDITION,
+}
+
+
+def gil(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
+    """The interpreter's lock."""
+    if sample.lock is None or sample.lock.kind != "gil":
+        return None
+    holder = holders.gil_holder(scene, sample.pid)
+    if holder == draft.key:
+        holder = None
+    return replace(
+        draft,
+        kind=WaitKind.GIL,
+        standing=Standing.FIRM,
+        cause=Kind.LOCK_GIL,
+        object=lock_object(sample),
+        targets=(holder,) if holder else (),
+        holder=thread_holder(holder),
+        # Waiters look again every 5 ms; that does not end the wait.
+        ends_by_itself=False,
+        lasts_s=None,
+    )
+
+
+def owned_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
+    """Locks that record their owner: mutexes, read-write locks, pthread_join."""
+    lock = sample.lock
+    if lock is None or not (lock.kind.startswith("mutex_") or lock.kind in _RWLOCKS or lock.kind == "join"):
+        return None
+    kind = WaitKind.MUTEX if lock.kind.startswith("mutex_") else WaitKind.RWLOCK
+    if lock.kind == "join":
+        kind = WaitKind.JOIN
+    owner = holders.lock_owner(scene, sample)
+    if owner is None:
+        found = replace(
+            draft,
+            kind=kind,
+            standing=Standing.FIRM,
+            cause=Kind.LOCK_HELD,
+            object=lock_object(sample),
+            candidates=holders.siblings(scene, draft.key),
+        )
+    elif owner.key is not None:
+        found = replace(
+            draft,
+            kind=kind,
+            standing=Standing.FIRM,
+            cause=Kind.LOCK_HELD,
+            object=lock_object(sample),
+            targets=(owner.key,),
+            holder=ReportHolder(pid=owner.pid, tid=owner.tid),
+        )
+    else:
+        cause, pid, why = _owner_gone(scene, sample, owner)
+        found = replace(
+            draft,
+            kind=kind,
+            standing=Standing.FIRM,
+            cause=cause,
+            object=lock_object(sample),
+            holder=ReportHolder(pid=pid, tid=owner.tid, alive=False),
+            evidence=(*draft.evidence, why),
+        )
+    return replace(found, ends_by_itself=lock.timeout)
+
+
+def _owner_gone(scene: Scene, sample: ThreadSample, owner: holders.Owner) -> tuple[Kind, int, str]:
+    gone = f"no thread {owner.tid} in process {sample.pid}"
+    parent = holders.forked_without_exec(scene, sample.pid)
+    if parent is not None and sample.lock is not None and sample.lock.shared_key is None:
+        if (parent.pid, owner.tid) in scene.samples:
+            return Kind.LOCK_AFTER_FORK, sample.pid, f"{gone}; it is a thread of the parent {parent.pid}"
+        if owner.tid == parent.pid or not _has_other_threads(scene, sample):
+            return Kind.LOCK_AFTER_FORK, sample.pid, f"{gone}, which was forked from {parent.pid}"
+    return Kind.LOCK_OWNER_GONE, sample.pid, gone
+
+
+def _has_other_threads(scene: Scene, sample: ThreadSample) -> bool:
+    return len(scene.tids.get(sample.pid, ())) > 1
+
+
+def thread_holder(key: Key | None) -> ReportHolder | None:
+    """A thread as a recorded holder."""
+    return ReportHolder(pid=key[0], tid=key[1]) if key is not None else None
+
+
+def lock_object(sample: ThreadSample) -> WaitObject:
+    """What identifies the lock in the report."""
+    lock = sample.lock
+    if lock is None:
+        return WaitObject()
+    address = lock.python_lock_address or lock.address
+    inode = lock.shared_key[1] if lock.shared_key else None
+    return WaitObject(address=hex(address), inode=inode)
+
+
+def python_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
+    """A Lock or RLock that the program takes itself."""
+    lock = sample.lock
+    if lock is None or lock.kind not in ("python_lock", "python_rlock") or draft.call is not None:
+        return None
+    owner = holders.lock_owner(scene, sample)
+    if owner is not None and owner.key is not None and owner.key != draft.key:
+        return replace(
+            draft,
+            kind=WaitKind.PYTHON_LOCK,
+            standing=Standing.FIRM,
+            cause=Kind.LOCK_HELD,
+            basis=Confidence.PROVEN if lock.owner_exact else Confidence.LIKELY,
+            object=lock_object(sample),
+            targets=(owner.key,),
+            holder=thread_holder(owner.key),
+        )
+    parent = holders.forked_without_exec(scene, sample.pid)
+    alone = not _has_other_threads(scene, sample)
+    if alone and parent is not None and not lock.timeout:
+        holder = None
+        if owner is not None:
+            holder = ReportHolder(pid=sample.pid, tid=owner.tid, alive=False)
+        return replace(
+            draft,
+            kind=WaitKind.PYTHON_LOCK,
+            standing=Standing.FIRM,
+            cause=Kind.LOCK_AFTER_FORK,
+            basis=Confidence.LIKELY,
+            object=lock_object(sample),
+            holder=holder,
+            evidence=(
+                *draft.evidence,
+                f"process {sample.pid} was forked from {parent.pid} and has no other thread to release it",
+            ),
+        )
+    return replace(
+        draft,
+        kind=WaitKind.PYTHON_LOCK,
+        standing=Standing.FIRM,
+        cause=Kind.LOCK_HELD,
+        basis=Confidence.LIKELY,
+        object=lock_object(sample),
+        candidates=holders.siblings(scene, draft.key),
+    )
+
+
+def passive(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
+    """Conditions, events, queues, futures: any thread may give the signal."""
+    if draft.call is None or draft.call.meaning not in _PASSIVE:
+        return None
+    others = holders.siblings(scene, draft.key)
+    shared = holders.same_shared_object(scene, draft.key)
+    return replace(
+        draft,
+        kind=_PASSIVE[draft.call.meaning],
+        standing=Standing.IDLE,
+        cause=Kind.UNKNOWN if others or shared else Kind.LOCK_HANDOFF_LOST,
+        basis=Confidence.POSSIBLE,
+        object=lock_object(sample),
+        candidates=others,
+        targets=others,
+        edge=Edge.ANY,
+    )
+
+
+def join(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
+    """Thread.join."""
+    if draft.call is None or draft.call.meaning is not Meaning.JOIN_THREAD:
+        return None
+    tid = holders.named(sample, ("_native_id",))
+    known = (sample.pid, tid) if isinstance(tid, int) and (sample.pid, tid) in scene.samples else None
+    others = holders.siblings(scene, draft.key)
+    teardown = draft.call.op == "_shutdown"
+    return replace(
+        draft,
+        kind=WaitKind.JOIN,
+        standing=Standing.FIRM,
+        cause=Kind.LOCK_TEARDOWN if teardown else Kind.LOCK_HELD,
+        basis=Confidence.LIKELY,
+        targets=(known,) if known else others,
+        holder=thread_holder(known),
+        candidates=() if known else others,
+        # A join of one of several threads: which one is not recorded, so the slowest to blame is not known.
+        edge=Edge.ALL if known or len(others) == 1 else Edge.ANY,
+    )
+
+
+def import_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
+    """The lock of a module that another thread imports."""
+    if draft.call is None or draft.call.meaning is not Meaning.IMPORT_LOCK:
+        return None
+    ident = holders.lock_owner(scene, sample)
+    key = ident.key if ident else None
+    return replace(
+        draft,
+        kind=WaitKind.IMPORT_LOCK,
+        standing=Standing.FIRM,
+        cause=Kind.LOCK_IMPORT,
+        basis=Confidence.LIKELY,
+        object=lock_object(sample),
+        targets=(key,) if key else (),
+        holder=thread_holder(key),
+        candidates=() if key else holders.siblings(scene, draft.key),
+    )
+
+
+def futex(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
+    """Any other futex."""
+    if sample.lock is None and scene.syscall(sample) not in _FUTEXES:
+        return None
+    kind = {
+        "condition": WaitKind.CONDITION,
+        "semaphore": WaitKind.SEMAPHORE,
+        "barrier": WaitKind.BARRIER,
+        "future": WaitKind.CONDITION,
+    }.get(sample.lock.kind if sample.lock else "", WaitKind.CONDITION)
+    others = holders.siblings(scene, draft.key)
+    shared = holders.brothers_elsewhere(scene, draft.key)
+    if draft.call is None and shared and has_function(sample.frames, *_SEMLOCK):
+        # A lock of multiprocessing records no owner. With one brother elsewhere it is him; of several, any.
+        return replace(
+            draft,
+            kind=WaitKind.SEMAPHORE,
+            standing=Standing.FIRM,
+            cause=Kind.LOCK_HELD,
+            basis=Confidence.POSSIBLE,
+            object=lock_object(sample),
+            targets=tuple((pid, 0) for pid in shared),
+            candidates=tuple((pid, 0) for pid in shared),
+            edge=Edge.ANY,
+        )
+    return replace(
+        draft,
+        kind=kind,
+        standing=Standing.IDLE,
+        cause=Kind.UNKNOWN,
+        basis=Confidence.POSSIBLE,
+        object=lock_object(sample),
+        candidates=others or tuple((pid, 0) for pid in shared),
+        targets=others,
+        edge=Edge.ANY,
+    )

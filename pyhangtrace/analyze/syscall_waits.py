@@ -1,0 +1,168 @@
+"""Waits that the system call names: children, file locks, descriptors, timers, signals."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pyhangtrace.analyze import holders
+from pyhangtrace.analyze.blocked import Blocked, Standing
+from pyhangtrace.analyze.call_waits import polling
+from pyhangtrace.analyze.calls import Meaning
+from pyhangtrace.analyze.ends import io_wait, poll_wait
+from pyhangtrace.analyze.scene import Scene
+from pyhangtrace.model.evidence import ThreadSample
+from pyhangtrace.model.kinds import Edge, Kind, WaitKind
+from pyhangtrace.model.report import ReportHolder, WaitObject
+
+_READS = frozenset(
+    {"read", "readv", "pread64", "preadv", "recvfrom", "recvmsg", "recvmmsg", "splice", "accept"}
+)
+
+_WRITES = frozenset({"write", "writev", "pwrite64", "sendto", "sendmsg", "sendmmsg", "sendfile"})
+
+_POLLS = frozenset(
+    {"poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait", "epoll_pwait2", "accept4", "accept"}
+)
+
+_SLEEPS = frozenset({"nanosleep", "clock_nanosleep"})
+
+_CHILD = frozenset({"wait4", "waitid", "vfork", "clone", "clone3"})
+
+_SIGNALS = frozenset({"pause", "rt_sigtimedwait", "rt_sigsuspend"})
+
+# fcntl(2): F_SETLKW and F_OFD_SETLKW, the two that wait.
+_FCNTL_WAITS = (7, 38)
+
+
+def child(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
+    """wait4 and its kind."""
+    name = scene.syscall(sample)
+    by_frame = draft.call is not None and draft.call.meaning in (Meaning.CHILD, Meaning.JOIN_PROCESS)
+    if name not in _CHILD and not by_frame:
+        return None
+    children = scene.children.get(sample.pid, ())
+    asked: int | None = None
+    if name == "wait4" and sample.args:
+        asked = _signed(sample.args[0])
+    elif name == "waitid" and len(sample.args) > 1 and sample.args[0] == 1:  # P_PID
+        asked = sample.args[1]
+    if asked is not None and asked > 0:
+        return replace(
+            draft,
+            kind=WaitKind.CHILD,
+            standing=Standing.FIRM,
+            cause=Kind.CHILD_STUCK,
+            targets=((asked, 0),),
+            holder=ReportHolder(pid=asked, alive=not scene.exited(asked)),
+        )
+    if name in ("vfork", "clone", "clone3") and sample.state != "D":
+        return None
+    if name not in _CHILD and name not in _SLEEPS:
+        # Reads the child's output or watches its handle: the descriptor tells which child.
+        return None
+    return replace(
+        draft,
+        kind=WaitKind.CHILD,
+        standing=Standing.FIRM if children else Standing.OPAQUE,
+        cause=Kind.CHILD_STUCK,
+        targets=tuple((pid, 0) for pid in children),
+        edge=Edge.ANY,
+        progress=polling(draft) if by_frame else draft.progress,
+    )
+
+
+def _signed(value: int) -> int:
+    value &= 0xFFFFFFFF
+    return value - (1 << 32) if value & 0x80000000 else value
+
+
+def file_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
+    """flock and fcntl locks, with the holder from the kernel's table."""
+    name = scene.syscall(sample)
+    waits = name == "flock" or (name == "fcntl" and len(sample.args) > 1 and sample.args[1] in _FCNTL_WAITS)
+    if not waits:
+        return None
+    fd = sample.args[0] if sample.args else None
+    facts = scene.fds.get((sample.pid, fd)) if fd is not None else None
+    lock = holders.file_lock_of(scene, sample, fd)
+    path = facts.target if facts else None
+    thing = WaitObject(
+        path=path or (lock.path if lock else None),
+        fd=fd,
+        inode=facts.inode if facts else lock.inode if lock else None,
+    )
+    waiting = replace(
+        draft, kind=WaitKind.FILE_LOCK, standing=Standing.FIRM, cause=Kind.FILE_LOCK_HELD, object=thing
+    )
+    if lock is None:
+        return waiting
+    held_by = holders.file_lock_holders(lock, waiter=sample.pid)
+    return replace(
+        waiting,
+        targets=tuple((pid, 0) for pid in held_by),
+        holder=ReportHolder(pid=held_by[0], alive=not scene.exited(held_by[0]))
+        if len(held_by) == 1
+        else None,
+        candidates=tuple((pid, 0) for pid in held_by) if len(held_by) > 1 else (),
+        edge=Edge.ALL if len(held_by) < 2 else Edge.ANY,
+        evidence=(
+            *draft.evidence,
+            f"kernel lock table: {lock.kind} on inode {lock.inode} held by {'/'.join(map(str, held_by)) or '?'}",
+        ),
+    )
+
+
+def io(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
+    """read, write, connect on one descriptor."""
+    name = scene.syscall(sample)
+    fd = sample.io_fds[0] if len(sample.io_fds) == 1 else sample.args[0] if sample.args else None
+    if name in _READS or name in _WRITES or name == "connect":
+        facts = scene.fds.get((sample.pid, fd)) if fd is not None else None
+        return io_wait(scene, sample, draft, fd, facts, writing=name in _WRITES)
+    return None
+
+
+def sleep(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
+    """Timers."""
+    name = scene.syscall(sample)
+    # Before Python 3.11 time.sleep() is a select() of nothing.
+    empty = (
+        name in ("select", "pselect6", "poll", "ppoll") and not sample.io_fds and sample.timeout_s is not None
+    )
+    if name not in _SLEEPS and not empty:
+        return None
+    if empty and name in ("select", "pselect6", "poll", "ppoll") and _nfds(sample, name) != 0:
+        return None
+    return replace(
+        draft,
+        kind=WaitKind.TIMER,
+        standing=Standing.TIMER,
+        cause=Kind.TIMER,
+        object=WaitObject(remaining_s=sample.remaining_s),
+        ends_by_itself=True,
+    )
+
+
+def _nfds(sample: ThreadSample, name: str) -> int:
+    index = 0 if name in ("select", "pselect6") else 1
+    return sample.args[index] if len(sample.args) > index else 0
+
+
+def polls(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
+    """poll, select, epoll, accept."""
+    if scene.syscall(sample) not in _POLLS:
+        return None
+    return poll_wait(scene, sample, draft)
+
+
+def signals(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
+    """Waits for a signal."""
+    if scene.syscall(sample) not in _SIGNALS:
+        return None
+    return replace(
+        draft,
+        kind=WaitKind.POLL,
+        standing=Standing.IDLE,
+        cause=Kind.IDLE,
+        object=WaitObject(name="signal"),
+    )

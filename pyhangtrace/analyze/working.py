@@ -1,0 +1,197 @@
+"""Verdicts on programs that are not hung: busy, late, idle, or not decided."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyhangtrace.analyze.blocked import GROUP_KINDS, Standing
+from pyhangtrace.analyze.calls import Meaning, recognise
+from pyhangtrace.analyze.causes import busy_compiler, cause_of, confidence_of, lead_of, symptom_of
+from pyhangtrace.analyze.finding import Case, Finding, name_of, named_for, one_a_process, victims_of
+from pyhangtrace.analyze.graph import Fate
+from pyhangtrace.analyze.progress import SETTLED_S, Progress
+from pyhangtrace.analyze.scene import Key
+from pyhangtrace.model.kinds import Confidence, Kind, Part, Role, State, WaitKind
+
+# Shorter naps than this are how loops poll; who is that late is not late in particular.
+_STRAGGLER_S = 1.0
+
+_MOVING_SHARE = 0.02
+
+
+def busy(case: Case, found: Sequence[Key]) -> Finding | None:
+    """Somebody works while the others wait."""
+    seed = found[0]
+    chain = case.judged.chain(seed)
+    if len(chain) < 2:
+        return None
+    wait = case.waits[seed]
+    end = chain[-1]
+    if wait.kind not in GROUP_KINDS and not _worth_naming(case, seed, end):
+        return None
+    return _straggling(case, State.BUSY, found, chain, case.judged.fate(end))
+
+
+def _worth_naming(case: Case, seed: Key, end: Key) -> bool:
+    """Inside one process threads wait for each other all the time; a long one is worth a word."""
+    return (case.waits[seed].since_s or 0.0) >= SETTLED_S and end in case.waits
+
+
+def late(case: Case, found: Sequence[Key]) -> Finding | None:
+    """Somebody moves, and those who wait for it do not."""
+    seed = found[0]
+    chain = case.judged.chain(seed)
+    end = chain[-1]
+    if len(chain) < 2 or (case.waits[seed].kind not in GROUP_KINDS and not _worth_naming(case, seed, end)):
+        return None
+    pid = end[0]
+    share = sum(case.scene.cpu_share(other) for other in (pid, *case.scene.descendants(pid)))
+    if share >= 0.5 or busy_compiler(case.scene, pid) is not None:
+        return _straggling(case, State.BUSY, found, chain, Fate.MOVING)
+    if case.scene.evidence.window_s < SETTLED_S and not _waited_long(case, found):
+        return Finding(state=State.RUNNING, chain=chain)
+    return _straggling(case, State.SLOW, found, chain, Fate.MOVING)
+
+
+def _waited_long(case: Case, found: Sequence[Key]) -> bool:
+    return any((case.waits[key].since_s or 0.0) >= SETTLED_S for key in found)
+
+
+def short(case: Case, found: Sequence[Key]) -> Finding | None:
+    """A timer that ends soon keeps the others waiting."""
+    seed = found[0]
+    chain = case.judged.chain(seed)
+    if len(chain) < 2 or case.waits[seed].kind not in GROUP_KINDS:
+        return None
+    if _nap(case, chain[-1]) < _STRAGGLER_S and not _waited_long(case, found):
+        # Naps like these are how loops poll: nobody is late yet.
+        return Finding(state=State.RUNNING, chain=chain)
+    return _straggling(case, State.SLOW, found, chain, Fate.SHORT)
+
+
+def _straggling(case: Case, state: State, found: Sequence[Key], chain: tuple[Key, ...], end: Fate) -> Finding:
+    lead = lead_of(case.waits, chain)
+    if lead is None:
+        return Finding(state=State.RUNNING, confidence=Confidence.POSSIBLE)
+    cause = cause_of(case.scene, case.waits, chain, lead, end)
+    named = list(named_for(case, chain, lead, cause))
+    compiler = busy_compiler(case.scene, chain[-1][0])
+    if compiler is not None and compiler not in {who.key[0] for who in named if who.key}:
+        named.append(name_of(case, (compiler, compiler), Part.CULPRIT))
+    return Finding(
+        state=state,
+        symptom=symptom_of(case.scene, case.waits, chain),
+        cause=cause,
+        confidence=confidence_of(case.waits, chain, (), end),
+        named=tuple(named),
+        victims=victims_of(case, found, named, chain),
+        chain=chain,
+    )
+
+
+def straggler(case: Case) -> Finding | None:
+    """Everything moves, but whenever one looks the same rank is in a nap or in a read and all others wait for it."""
+    looks = case.scene.evidence.looks
+    ranks = set(case.scene.who.pid_of_rank)
+    if len(ranks) < 2 or looks[-1].at_s - looks[0].at_s < _STRAGGLER_S:
+        return None
+    late: list[int] = []
+    for look in looks:
+        inside = {
+            rank
+            for sample in look.threads
+            if (rank := case.scene.who.rank(sample.pid)) is not None
+            and (call := recognise(sample.frames)) is not None
+            and call.meaning is Meaning.COLLECTIVE
+        }
+        outside = ranks - inside
+        if len(outside) > 1:
+            return None
+        late.extend(outside)
+    # All inside for a moment is a step that just ends.
+    if len(set(late)) != 1 or len(late) < max(2, len(looks) * 2 // 3):
+        return None
+    rank = late[0]
+    pid = case.scene.who.pid_of_rank[rank]
+    for key in case.scene.threads_of(pid):
+        wait = case.waits.get(key)
+        if wait is not None and wait.standing is Standing.TIMER and _nap(case, key) >= _STRAGGLER_S:
+            victims = tuple(
+                other
+                for other, blocked in sorted(case.waits.items(), key=lambda item: case.order(item[0]))
+                if blocked.kind is WaitKind.COLLECTIVE and other[0] != pid
+            )
+            if not victims:
+                return None
+            return Finding(
+                state=State.SLOW,
+                symptom=Kind.COLLECTIVE_MISSING_RANK,
+                cause=wait.cause,
+                confidence=Confidence.LIKELY,
+                named=(name_of(case, key, Part.CULPRIT),),
+                victims=victims,
+                chain=(victims[0], key),
+            )
+    return None
+
+
+def _nap(case: Case, key: Key) -> float:
+    """How long a thread sleeps at a time: what was asked for, or at least what is left of it."""
+    sample = case.scene.thread(key)
+    if sample is None:
+        return 0.0
+    return max(sample.timeout_s or 0.0, sample.remaining_s or 0.0)
+
+
+def undecided(case: Case, keys: Sequence[Key]) -> Finding:
+    """Waits of the group whose end is not known."""
+    seed = keys[0]
+    return Finding(
+        state=State.UNKNOWN,
+        symptom=symptom_of(case.scene, case.waits, (seed,)),
+        cause=Kind.UNKNOWN,
+        victims=tuple(one_a_process(keys)),
+        chain=case.judged.chain(seed),
+    )
+
+
+def anybody_listens(case: Case) -> bool:
+    """Whether somebody waits for the world outside: a connection, input, a signal, the clock."""
+    internal = (
+        WaitKind.CONDITION,
+        WaitKind.SEMAPHORE,
+        WaitKind.BARRIER,
+        WaitKind.QUEUE,
+        WaitKind.PYTHON_LOCK,
+    )
+    if not case.waits:
+        return False
+    for key, wait in case.waits.items():
+        process = case.scene.processes.get(key[0])
+        if process is None or process.role is Role.OUTSIDER:
+            continue
+        if wait.kind in (*internal, WaitKind.JOIN, WaitKind.CHILD) and wait.service is None:
+            continue
+        if wait.standing in (Standing.IDLE, Standing.TIMER, Standing.OPAQUE, Standing.STOPPED):
+            return True
+        strangers = any(
+            (other := case.scene.processes.get(target[0])) is None or other.role is Role.OUTSIDER
+            for target in wait.targets
+        )
+        if strangers or (wait.kind in (WaitKind.SOCKET, WaitKind.IO) and not wait.targets):
+            return True
+    return False
+
+
+def anything_moves(case: Case) -> bool:
+    """Whether a thread with work of its own runs or moved."""
+    for key, wait in case.waits.items():
+        process = case.scene.processes.get(key[0])
+        if wait.service is not None or process is None or process.role is Role.OUTSIDER:
+            continue
+        share = (case.scene.thread_cpu_s(key) or 0.0) / (case.scene.evidence.window_s or 1.0)
+        if wait.progress is Progress.RUNNING or (wait.progress is Progress.MOVING and share > _MOVING_SHARE):
+            return True
+        if wait.progress is Progress.MOVING and wait.kind in GROUP_KINDS:
+            return True
+    return False
