@@ -1,11 +1,19 @@
 #include "unwind/unwinder.hpp"
 
+#include <algorithm>
+
 #include "unwind/call_site.hpp"
 #include "unwind/stack_memory.hpp"
 #include "unwind/table_cache.hpp"
 #include "unwind/walk.hpp"
 
 namespace hangtrace::unwind {
+
+namespace {
+
+constexpr int max_words = 1'000'000;  // a fraction of a second
+
+}  // namespace
 
 UnwindCache::UnwindCache() : tables_(std::make_unique<TableCache>()) {}
 UnwindCache::~UnwindCache() = default;
@@ -38,15 +46,19 @@ Unwinder::Unwinder(elf::ProcessModules& modules, UnwindCache& cache, Options opt
     : modules_(modules),
       cache_(cache),
       options_(options),
-      calls_(std::make_unique<CallResolver>(modules, cache.tables())) {}
+      calls_(std::make_unique<CallResolver>(modules, cache.tables())),
+      words_left_(max_words) {}
 
 Unwinder::~Unwinder() = default;
 
 Stack Unwinder::unwind(const Registers& start, StackCopy copy) const {
   const StackMemory memory(copy.base, copy.bytes, modules_.reader(), modules_.mappings());
   Budget budget;
+  const int words = budget.words = std::min(budget.words, words_left_);
   const WalkContext context{modules_, cache_.tables(), *calls_, memory, options_, budget};
-  return Walk(context, 0).run(start, true, FoundBy::leaf);
+  Stack stack = Walk(context, 0).run(start, true, FoundBy::leaf);
+  words_left_ -= words - std::max(budget.words, 0);
+  return stack;
 }
 
 }  // namespace hangtrace::unwind

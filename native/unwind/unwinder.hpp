@@ -94,6 +94,7 @@ class Unwinder {
   UnwindCache& cache_;
   Options options_;
   std::unique_ptr<CallResolver> calls_;
+  mutable int words_left_;  // of stack that may be searched, for all threads together
 };
 
 }  // namespace hangtrace::unwind

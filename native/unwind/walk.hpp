@@ -13,7 +13,7 @@ namespace hangtrace::unwind {
 /// Work left for one thread, shared by all attempts to repair its stack.
 struct Budget {
   int frames = 20000;
-  int words = 100000;  // of stack searched
+  int words = 40000;  // of stack searched
 };
 
 /// What a walk needs besides registers.
