@@ -34,6 +34,7 @@ _HEADER = struct.Struct("=Q")
 _LARGEST_MESSAGE = 1 << 30
 _PR_SET_PDEATHSIG = 1
 _REAP_S = 0.05
+_REAP_BUSY_S = 2.0  # it is killed and only lacks a moment on a CPU
 # So long without a sign of progress while it waits for a lock in the kernel means stuck. Someone who holds an mmap lock
 # for longer (a huge munmap) exists, but then the process cannot be read now either.
 STUCK_AFTER_S = 0.3
@@ -311,17 +312,17 @@ class _Helper:
             os.kill(self.pid, signal.SIGKILL)
         except ProcessLookupError:
             return True
-        until = time.monotonic() + _REAP_S
+        began = time.monotonic()
         while True:
             try:
                 if os.waitpid(self.pid, os.WNOHANG)[0]:
                     return True
             except ChildProcessError:  # somebody set SIGCHLD to be ignored
                 return True
-            left = until - time.monotonic()
-            if left <= 0:
+            waited = time.monotonic() - began
+            if waited >= _REAP_BUSY_S or (waited >= _REAP_S and self.stuck_in() is not None):
                 return False
-            _wait_for_end(self.pid, left)
+            _wait_for_end(self.pid, _REAP_S)
 
 
 def _wait_for_end(pid: int, timeout_s: float) -> None:
