@@ -46,7 +46,8 @@ def progress(samples: Sequence[ThreadSample], times: Sequence[float]) -> Progres
         return Progress.UNMOVED
     if len(samples) == 1:
         return Progress.UNSEEN
-    if first.run_ns is None and first.slices is None:
+    # Every thread has run once: zeros are a kernel that does not count.
+    if not first.run_ns and not first.slices:
         return Progress.UNSEEN if same_place(samples) else Progress.MOVING
     if (first.run_ns, first.slices) == (last.run_ns, last.slices):
         return Progress.UNMOVED

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyhangtrace.analyze.blocked import Blocked
 from pyhangtrace.analyze.calls import first_own_frame
 from pyhangtrace.analyze.finding import Case, Finding, Named
+from pyhangtrace.analyze.phase import phase_of
 from pyhangtrace.analyze.scene import Key
 from pyhangtrace.model.kinds import Kind, Part, State, WaitKind
 from pyhangtrace.model.ranks import fold
@@ -77,7 +78,11 @@ def waiting(case: Case, key: Key) -> str:
     """What a thread is in, as a verb phrase."""
     wait = case.waits.get(key)
     if wait is None:
-        return "has exited" if case.scene.exited(key[0]) or key[0] < 0 else "could not be looked at"
+        if case.scene.exited(key[0]) or key[0] < 0:
+            return "has exited"
+        process = case.scene.processes.get(key[0])
+        why = f" ({process.problem})" if process is not None and process.problem else ""
+        return f"could not be looked at{why}"
     age = f" for {duration(wait.since_s)}" if wait.since_s is not None and wait.since_s >= 1 else ""
     if wait.kind is WaitKind.STOPPED:
         tracer = wait.holder.pid if wait.holder is not None else None
@@ -134,6 +139,12 @@ def _where(case: Case, key: Key) -> str:
 
 def summary(case: Case, finding: Finding) -> str:
     """The verdict as a person would say it."""
+    phase = phase_of(case.scene)
+    at = f" Phase: {phase.name.replace('_', ' ')}." if phase is not None and finding.named else ""
+    return f"{_sentence(case, finding)}{at}"
+
+
+def _sentence(case: Case, finding: Finding) -> str:
     if finding.state is State.IDLE:
         return "Everybody waits for work from outside: nothing hangs."
     if finding.state is State.ENDED:

@@ -423,3 +423,70 @@ def test_file_server_that_does_not_answer(seconds: float, state: State) -> None:
     reading = b.on_fd(103, fd=5, state="D", wchan="rpc_wait_bit_killable", asleep_for_s=seconds)
     file = b.FdFacts(pid=103, fd=5, kind=b.FdKind.FILE, target="/mnt/weights", inode=9)
     check(missing_rank(reading, fds=[file]), Kind.IO_STALLED, state=state)
+
+
+def test_rank_that_holds_a_file_lock_another_rank_needs_is_in_a_cycle_with_it() -> None:
+    """Rank 2 went on to the collective with the lock still held; rank 3 cannot come without it."""
+    waiting = b.sleeper(103, syscall=b.FLOCK, args=(7, 2, 0, 0, 0, 0))
+    lock = FileLock(kind="flock", access="write", pid=102, device=1, inode=42, waiters=(103,), path="/c/lock")
+    report = analyze(missing_rank(waiting, file_locks=[lock]))
+    verdict = report.verdict
+    assert (verdict.state, verdict.symptom, verdict.cause) == (
+        State.HUNG,
+        Kind.COLLECTIVE_MISSING_RANK,
+        Kind.LOCK_CYCLE,
+    )
+    assert {(who.rank, who.part) for who in verdict.culprits} == {(2, Part.PARTY), (3, Part.PARTY)}
+    assert {victim.rank for victim in verdict.victims} == {0, 1}
+
+
+def test_rank_whose_output_nobody_reads() -> None:
+    reader = b.process(900, ppid=1, role=Role.OUTSIDER, state="T")
+    evidence = missing_rank(
+        b.on_fd(103, fd=1, syscall=b.WRITE),
+        b.stopped(900),
+        extra=[reader],
+        fds=[b.pipe(103, 1, 77, Holder(pid=900, mode="r"), mode="w")],
+    )
+    report = check(evidence, Kind.IPC_PIPE_FULL)
+    assert named(report)[1][:2] == (None, 900)
+    assert "kill -CONT 900" in report.verdict.next_steps
+
+
+def test_two_ranks_missing_for_reasons_of_their_own_are_both_named() -> None:
+    looks = b.twice(b.in_collective(100), b.in_collective(101), b.asleep(102, seconds=3600), b.stopped(103))
+    report = analyze(b.evidence(b.ranks(4), looks))
+    assert {who.rank for who in report.verdict.culprits} == {2, 3}
+
+
+def test_rank_that_waits_for_another_missing_rank_is_no_culprit_of_its_own() -> None:
+    looks = b.twice(
+        b.in_collective(100),
+        b.in_collective(101),
+        b.asleep(102, seconds=3600),
+        b.on_fd(103, fd=5),
+        fds=[b.pipe(103, 5, 77, Holder(pid=102, mode="w"))],
+    )
+    report = analyze(b.evidence(b.ranks(4), looks))
+    assert report.verdict.state is State.HUNG
+    assert named(report)[0][:2] == (2, 102)
+
+
+def test_kernel_without_counters_proves_nothing() -> None:
+    threads = [
+        b.in_collective(100, run_ns=0, slices=0, asleep_for_s=None),
+        b.asleep(101, seconds=3600, run_ns=0, slices=0, asleep_for_s=None),
+    ]
+    report = analyze(b.evidence(b.ranks(2), b.twice(*threads)))
+    assert report.verdict.state is State.UNKNOWN
+
+
+def test_phase_is_told() -> None:
+    loading = b.asleep(103, seconds=3600)
+    loading = b.replace(
+        loading, frames=(*loading.frames, b.py("ModelRunner.load_model", "/x/sglang/model_runner.py"))
+    )
+    report = analyze(missing_rank(loading))
+    assert report.workload.phase is not None
+    assert report.workload.phase.name == "weight_loading"
+    assert "weight loading" in report.verdict.summary
