@@ -293,11 +293,11 @@ struct Shape {
   bool direct;
 };
 
-#define FOR_ALL_SHAPES(DO)                                                                       \
-  DO(plain)                                                                                      \
-  DO(with_alloca)                                                                                \
-  DO(aligned) DO(aligned_alloca) DO(large) DO(over_traces) DO(many_values) DO(through_arguments) \
-      DO(through_pointer) DO(deep) DO(in_signal) DO(on_other_stack)
+// clang-format off
+#define FOR_ALL_SHAPES(DO) \
+  DO(plain) DO(with_alloca) DO(aligned) DO(aligned_alloca) DO(large) DO(over_traces) DO(many_values) \
+  DO(through_arguments) DO(through_pointer) DO(deep) DO(in_signal) DO(on_other_stack)
+// clang-format on
 
 // One call instruction for each shape.
 SHAPE long by_name(Thread* thread) {
