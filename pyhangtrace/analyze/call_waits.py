@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from pyhangtrace.analyze import holders
 from pyhangtrace.analyze.blocked import Blocked, Standing
-from pyhangtrace.analyze.calls import Meaning, path_has
+from pyhangtrace.analyze.calls import Meaning, has_function, path_has
 from pyhangtrace.analyze.progress import Progress
 from pyhangtrace.analyze.scene import Scene
 from pyhangtrace.model.evidence import ThreadSample
@@ -134,9 +134,13 @@ def lock_file(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | N
 
 def loader(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
     """A data loader or pool that waits for its workers."""
-    if draft.call is None or draft.call.meaning not in (Meaning.LOADER, Meaning.POOL_RESULT):
+    if draft.call is None or draft.call.meaning not in (Meaning.LOADER, Meaning.POOL_RESULT, Meaning.FUTURE):
         return None
     children = scene.children.get(sample.pid, ())
+    if draft.call.meaning is Meaning.FUTURE:
+        children = tuple(pid for pid in children if _runs_pool_tasks(scene, pid))
+        if not children:
+            return None
     workers = tuple(pid for pid in children if scene.processes[pid].role is Role.DATA_WORKER)
     if not workers:
         workers = tuple(
@@ -153,6 +157,11 @@ def loader(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None
         ends_by_itself=False,
         lasts_s=None,
     )
+
+
+def _runs_pool_tasks(scene: Scene, pid: int) -> bool:
+    main = scene.thread((pid, pid))
+    return main is not None and has_function(main.frames, "_process_worker")
 
 
 def _is_python_child(scene: Scene, pid: int) -> bool:

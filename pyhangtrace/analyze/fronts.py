@@ -15,7 +15,7 @@ _AWAITS_OTHERS = frozenset(
 
 
 def front(scene: Scene, waits: Mapping[Key, Blocked], pid: int) -> Key:
-    """The main thread, unless it only waits for its own threads and one of them has work.
+    """The main thread, unless it only waits for its own threads and one of them works.
 
     (pid, 0) where no thread was seen: an exited process, or one that could not be looked at.
     """
@@ -29,10 +29,9 @@ def front(scene: Scene, waits: Mapping[Key, Blocked], pid: int) -> Key:
     passive = waits[main].standing is Standing.IDLE and waits[main].kind in _AWAITS_OTHERS
     if not passive and waits[main].service is None:
         return main
-    for standing in (Standing.RUNNING, Standing.FIRM, Standing.TIMER, Standing.STOPPED):
-        for key in others:
-            if waits[key].standing is standing:
-                return key
+    working = [key for key in others if waits[key].standing is Standing.RUNNING]
+    if working:
+        return working[0]
     return main
 
 

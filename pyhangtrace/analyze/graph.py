@@ -201,6 +201,8 @@ def _judge_one(
         return Outcome(_timer(wait))
     if not _is_waiting(wait):
         return Outcome(Fate.MOVING)
+    if wait.standing is Standing.IDLE:
+        return _passive(waits, wait, outcomes)
     outcome = _by_targets(scene, wait, outcomes) if wait.targets else Outcome(_alone(scene, waits, wait))
     if wait.progress is Progress.UNSEEN and outcome.fate.hung:
         at_once = outcome.via is not None and outcomes[outcome.via].fate in (
@@ -213,6 +215,24 @@ def _judge_one(
     return outcome
 
 
+def _passive(waits: Mapping[Key, Blocked], wait: Blocked, outcomes: Mapping[Key, Outcome]) -> Outcome:
+    """A wait for a signal that any of the targets may give, or none of them: they are guesses.
+
+    Who works may be about to give it. That nobody can is no proof, but one thread alone that is itself held up,
+    by more than the clock, is where to look on.
+    """
+    fates = [(outcomes[target].fate, target) for target in wait.targets if target in outcomes]
+    for fate, target in fates:
+        if fate in (Fate.BUSY, Fate.MOVING):
+            return Outcome(fate, target)
+    only = wait.targets[0] if len(wait.targets) == 1 else None
+    if only is not None and only in waits and outcomes[only].fate.hung:
+        held_up = waits[only].standing is Standing.FIRM and wait.progress is not Progress.UNSEEN
+        if held_up:
+            return Outcome(Fate.BLOCKED, only)
+    return Outcome(Fate.IDLE)
+
+
 def _timer(wait: Blocked) -> Fate:
     if wait.lasts_s is not None:
         return Fate.LONG_TIMER if wait.lasts_s > LONG_TIMER_S else Fate.SHORT
@@ -221,8 +241,6 @@ def _timer(wait: Blocked) -> Fate:
 
 
 def _alone(scene: Scene, waits: Mapping[Key, Blocked], wait: Blocked) -> Fate:
-    if wait.standing is Standing.IDLE:
-        return Fate.IDLE
     if wait.standing is not Standing.FIRM:
         return Fate.UNKNOWN
     if wait.kind in (WaitKind.IO, WaitKind.PAGE_FAULT) or (
@@ -289,7 +307,8 @@ def _judge_component(
     outcomes: dict[Key, Outcome],
     cycles: list[tuple[Key, ...]],
 ) -> None:
-    caught = set(component)
+    # Guesses hold nobody: a wait for a signal is never part of a proof.
+    caught = {node for node in component if waits[node].standing is not Standing.IDLE}
     changed = True
     while changed:
         changed = False
@@ -303,7 +322,9 @@ def _judge_component(
         wait = waits[node]
         out = [target for target in wait.targets if target in outcomes]
         fates = [(outcomes[target].fate, target) for target in out]
-        if fates:
+        if wait.standing is Standing.IDLE:
+            outcomes[node] = Outcome(Fate.IDLE)
+        elif fates:
             fate, via = min(fates)
             outcomes[node] = Outcome(Fate.BLOCKED if fate.hung else fate, via)
         else:

@@ -87,7 +87,7 @@ def _stands(wait: Blocked) -> bool:
 def _has_a_say(case: Case, key: Key) -> bool:
     """A wait that, hung, makes a hang of its own: not a serving thread, not the launcher, not an outsider's."""
     wait = case.waits[key]
-    if wait.service is not None or wait.standing in (Standing.TIMER, Standing.RUNNING):
+    if wait.service is not None or wait.standing in (Standing.TIMER, Standing.RUNNING, Standing.IDLE):
         return False
     process = case.scene.processes.get(key[0])
     if process is None or process.role in (Role.OUTSIDER, Role.COMPILER):

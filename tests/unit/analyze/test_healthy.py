@@ -371,3 +371,31 @@ def test_idle_data_workers_are_not_accused() -> None:
     report = analyze(b.evidence([*b.ranks(2), *workers], looks))
     assert report.verdict.state is State.UNKNOWN
     assert report.verdict.culprits == ()
+
+
+def queue_worker(tid: int) -> Any:
+    frames = (b.py("Queue.get", "/usr/lib/python3.11/queue.py"), b.py("work"))
+    lock = b.LockFacts(kind="python_lock", address=tid, uaddr=tid, op=9, value=0)
+    return b.sleeper(100, tid, frames=frames, lock=lock)
+
+
+def test_threads_that_wait_for_signals_are_no_deadlock() -> None:
+    """Any of them could wake any other: candidates by role prove nothing."""
+    main = b.sleeper(100, frames=(b.py("Event.wait", b.THREADING), b.py("main")))
+    evidence = b.evidence([b.process(100)], b.twice(main, *(queue_worker(tid) for tid in (201, 202, 203))))
+    report = analyze(evidence)
+    assert report.verdict.state is not State.HUNG
+    assert report.verdict.culprits == ()
+
+
+def test_thread_with_an_hourly_job_is_not_what_an_event_waits_for() -> None:
+    main = b.sleeper(100, frames=(b.py("Event.wait", b.THREADING), b.py("main")))
+    evidence = b.evidence([b.process(100)], b.twice(main, b.asleep(100, 201, seconds=3600)))
+    assert state_of(evidence) is State.IDLE
+
+
+def test_rank_that_waits_for_an_event_is_named_but_not_its_idle_threads() -> None:
+    main = b.sleeper(101, frames=(b.py("Event.wait", b.THREADING), b.py("main")))
+    others = [b.asleep(101, tid, seconds=3600) for tid in (201, 202)]
+    report = analyze(b.evidence(b.ranks(2), b.twice(b.in_collective(100), main, *others)))
+    assert (report.verdict.state, report.verdict.culprits[0].tid) == (State.HUNG, 101)
