@@ -23,14 +23,23 @@ _IPC = frozenset({WaitKind.PIPE, WaitKind.SOCKET, WaitKind.POLL})
 _SIGKILL = 9
 
 
-def lead_of(waits: Mapping[Key, Blocked], chain: Sequence[Key]) -> int | None:
-    """Where the waiting leaves the group: the index after the last wait for members; None if it never does."""
+def lead_of(scene: Scene, waits: Mapping[Key, Blocked], chain: Sequence[Key]) -> int | None:
+    """Where the waiting leaves the group: the index after the last wait for members; None if it never does.
+
+    A missing rank that another missing rank waits for is where it leaves, not the one that waits.
+    """
     last = -1
     for index, key in enumerate(chain):
         wait = waits.get(key)
         if wait is not None and wait.kind in GROUP_KINDS:
             last = index
-    return last + 1 if last + 1 < len(chain) else None
+    lead = last + 1
+    if lead >= len(chain):
+        return None
+    ranks = [key[0] for key in chain[lead:] if scene.who.rank(key[0]) is not None]
+    if ranks:
+        lead += next(index for index, key in enumerate(chain[lead:]) if key[0] == ranks[-1])
+    return lead
 
 
 def symptom_of(

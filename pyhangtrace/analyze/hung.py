@@ -42,7 +42,7 @@ def hung_verdict(case: Case, hung: Sequence[Key], seeds: Sequence[Key]) -> Findi
     if cycle:
         return _deadlock(case, seed, chain, cycle, hung)
     end = judged.fate(chain[-1])
-    lead = lead_of(waits, chain)
+    lead = lead_of(case.scene, waits, chain)
     if lead is None:
         # Everybody is inside and nobody is known to be missing: nobody is accused.
         kind = _inside(waits[seed])

@@ -6,6 +6,7 @@ import shlex
 
 from pyhangtrace.analyze.causes import busy_compiler
 from pyhangtrace.analyze.finding import Case, Finding
+from pyhangtrace.analyze.words import thread, waiting
 from pyhangtrace.model.kinds import Kind, Part, SourceState, State, WaitKind
 
 
@@ -71,6 +72,14 @@ def _for_cause(case: Case, finding: Finding) -> list[str]:
         steps.append("read the pipe while the writer runs (Popen.communicate, a reader thread)")
     elif finding.cause is Kind.IPC_NO_EOF:
         steps.append("close the reader's own write end: without it the end of the file never comes")
+    elif finding.cause is Kind.TIMER and culprit is not None:
+        steps.append(f"look at pid {culprit[0]}: {waiting(case, culprit)}")
+    elif finding.cause in (Kind.LOCK_HELD, Kind.LOCK_GIL) and culprit is not None:
+        steps.append(f"look at {thread(case, culprit)} of pid {culprit[0]}: it {waiting(case, culprit)}")
+    elif finding.cause in (Kind.WORKER_STUCK, Kind.CHILD_STUCK, Kind.IPC_PEER_SILENT) and end is not None:
+        words = "ends the wait with an error" if finding.cause is not Kind.CHILD_STUCK else "ends the wait"
+        if culprit is not None and end[0] != culprit[0] and end[0] > 0:
+            steps.append(f"look at pid {end[0]}: it {waiting(case, end)}; kill {end[0]} {words}")
     elif finding.cause in (Kind.PEER_EXITED, Kind.PEER_OOM_KILLED):
         steps.append("restart the job; look for the first error in the log of the rank that is gone")
     return steps

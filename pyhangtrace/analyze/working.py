@@ -70,7 +70,7 @@ def short(case: Case, found: Sequence[Key]) -> Finding | None:
 
 
 def _straggling(case: Case, state: State, found: Sequence[Key], chain: tuple[Key, ...], end: Fate) -> Finding:
-    lead = lead_of(case.waits, chain)
+    lead = lead_of(case.scene, case.waits, chain)
     if lead is None:
         return Finding(state=State.RUNNING, confidence=Confidence.POSSIBLE)
     cause = cause_of(case.scene, case.waits, chain, lead, end)
