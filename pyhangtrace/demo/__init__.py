@@ -5,7 +5,8 @@ They need neither torch nor a GPU. ``kinds()`` lists them and ``start()`` runs o
     with demo.start("file-lock") as running:
         ...  # attach to running.attach_pid
 
-Everything a demo starts is gone when the block is left, also when the caller is killed.
+Everything a demo starts is gone when the block is left. When the caller is killed, its processes are gone
+too; a sparse file without blocks on the disk may stay in TMPDIR (by default /var/tmp).
 """
 
 from pyhangtrace.demo.runner import DemoFailed, RunningDemo, start

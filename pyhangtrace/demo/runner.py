@@ -92,7 +92,9 @@ def start(name: str = DEFAULT_KIND) -> Iterator[RunningDemo]:
 
 def _scratch() -> str:
     # /tmp is often a tmpfs, where the pages of the sparse file could not be given back.
-    return "/var/tmp" if os.access("/var/tmp", os.W_OK | os.X_OK) else tempfile.gettempdir()
+    if "TMPDIR" not in os.environ and os.access("/var/tmp", os.W_OK | os.X_OK):
+        return "/var/tmp"
+    return tempfile.gettempdir()
 
 
 def _make_weights(folder: Path) -> Weights:

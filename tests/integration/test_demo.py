@@ -46,13 +46,16 @@ def test_unknown_kind_is_refused() -> None:
         pass
 
 
-def test_a_killed_caller_takes_the_demo_with_it() -> None:
+def test_a_killed_caller_takes_the_demo_with_it(tmp_path: Path) -> None:
     program = (
         "import signal, sys; from pyhangtrace import demo\n"
         "with demo.start('stopped') as running:\n"
         "    print(*running.pids, flush=True); signal.pause()\n"
     )
-    caller = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    caller = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=environment
+    )
     assert caller.stdout is not None
     pids = [int(word) for word in caller.stdout.readline().split()]
     assert pids

@@ -34,7 +34,7 @@ def demo(name: str, members: dict[str, Waits], facts: Facts, *, attach: tuple[st
     program = Program(
         argv=(PYTHON, "{programs}/run_demo.py", name),
         members=members,
-        env={"PYTHONPATH": "{programs}:{repository}"},
+        env={"PYTHONPATH": "{programs}:{repository}", "TMPDIR": "{scratch}"},
     )
     return Case(
         kind=f"demo-{name}",
