@@ -39,20 +39,39 @@ std::vector<locks::FrameHint> hints(const Thread& thread, const unwind::Stack& s
   return hints;
 }
 
+const char* owner_source(python::LockOwnerFrom from) {
+  switch (from) {
+    case python::LockOwnerFrom::nowhere:
+      return "";
+    case python::LockOwnerFrom::rlock_owner:
+      return "rlock_owner";
+    case python::LockOwnerFrom::module_lock:
+      return "_ModuleLock.owner";
+    case python::LockOwnerFrom::joined_thread:
+      return "Thread.join";
+    case python::LockOwnerFrom::with_block:
+      return "bound __exit__ in a with block";
+  }
+  return "";
+}
+
 void apply_python_lock(locks::Lock& lock, const python::LockFacts& facts) {
   if (facts.object == 0) {
     lock.problem = facts.problem;
     return;
   }
-  lock.kind = facts.recursive ? locks::Kind::python_rlock : locks::Kind::python_lock;
+  const bool joins = facts.owner_from == python::LockOwnerFrom::joined_thread;
+  lock.kind = joins             ? locks::Kind::join
+              : facts.recursive ? locks::Kind::python_rlock
+                                : locks::Kind::python_lock;
   lock.address = facts.object;
   lock.python_object = facts.object;
   lock.problem = facts.problem;
   lock.owner_function = facts.owner_function;
   if (facts.owner_tid != 0) {
     lock.owner = facts.owner_tid;
-    lock.owner_exact = facts.owner_from == python::LockOwnerFrom::rlock_owner;
-    lock.owner_from = lock.owner_exact ? "rlock_owner" : "bound __exit__ in a with block";
+    lock.owner_exact = facts.owner_from != python::LockOwnerFrom::with_block;
+    lock.owner_from = owner_source(facts.owner_from);
   } else if (facts.owner_from == python::LockOwnerFrom::rlock_owner && lock.problem.empty()) {
     lock.problem = "owner thread does not exist in this process";
   }

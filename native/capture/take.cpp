@@ -156,10 +156,9 @@ class Taker {
       return;
     }
     std::vector<int> not_owners;
-    for (std::size_t i = 0; i < threads_.size(); ++i) {
-      const auto& other = look_.calls[i];
-      if (threads_[i].running || (other && other->word == call->word)) {
-        not_owners.push_back(threads_[i].tid);
+    for (const Thread& other : threads_) {
+      if (other.running) {
+        not_owners.push_back(other.tid);
       }
     }
     look_.python_locks.emplace(waiter.native_tid,
