@@ -293,7 +293,7 @@ class _Run:
     def _later_looks(self) -> None:
         fixed = self.options.window_s
         self._look_at(SECOND_LOOK_S if fixed is None else min(fixed, _STEP_S))
-        while self._window() < self._window_limit_s() - 0.02:
+        while self._window() < self._window_limit_s():
             step_s = _STEP_S
             if fixed is None:
                 wanted = more_time_wanted(self._evidence(partial=True))
