@@ -1,8 +1,8 @@
-"""`python -m pyhangtrace` is `hangtrace`."""
+"""`python -m pyhangtrace`."""
 
 import sys
 
-from pyhangtrace.cli.main import main
+from pyhangtrace.cli.entry import start
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(start())

@@ -11,7 +11,6 @@ import click
 from pyhangtrace import __version__
 from pyhangtrace.model.errors import HangtraceError
 
-EXIT_INTERRUPTED = 130
 EXIT_INTERNAL = 70
 
 # Loaded when asked for, so that `--help` does not pay for what it does not use.
@@ -55,7 +54,7 @@ def cli() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command line and returns its exit code; never raises for an expected failure."""
+    """Runs the command line and returns its exit code; raises nothing but KeyboardInterrupt."""
     try:
         outcome = cli.main(
             args=None if arguments is None else list(arguments), prog_name="hangtrace", standalone_mode=False
@@ -63,9 +62,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return outcome if isinstance(outcome, int) else 0
     except click.exceptions.Exit as stop:
         return stop.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted; everything is detached", err=True)
-        return EXIT_INTERRUPTED
+    except click.Abort as abort:
+        # What click makes of an interrupt; the start of the program ends all of them in one way.
+        raise KeyboardInterrupt from abort
     except click.ClickException as error:
         error.show()
         return error.exit_code
