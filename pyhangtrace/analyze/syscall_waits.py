@@ -122,6 +122,21 @@ def io(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
     return None
 
 
+def fifo(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
+    """open(2) of a named pipe that nobody opens at the other end."""
+    in_open = scene.syscall(sample) in ("open", "openat", "openat2")
+    if not in_open or sample.wchan not in ("wait_for_partner", "fifo_open"):
+        return None
+    return replace(
+        draft,
+        kind=WaitKind.PIPE,
+        standing=Standing.FIRM,
+        cause=Kind.IPC_PEER_SILENT,
+        object=WaitObject(name="fifo"),
+        evidence=(*draft.evidence, f"in {sample.wchan}: nobody has the other end open"),
+    )
+
+
 def sleep(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
     """Timers."""
     name = scene.syscall(sample)

@@ -103,6 +103,10 @@ def _has_a_say(case: Case, key: Key) -> bool:
         return wait.cause is Kind.IPC_NO_EOF
     if wait.kind in (WaitKind.PIPE, WaitKind.SOCKET, WaitKind.POLL) and strangers:
         return case.judged.fate(key) in (Fate.CYCLE,) or wait.cause is Kind.IPC_PIPE_FULL
+    if wait.kind is WaitKind.PYTHON_LOCK and wait.holder is None and not wait.targets:
+        # A plain lock may be somebody's signal: whoever listens to the world may yet release it.
+        listening = (Standing.IDLE, Standing.OPAQUE, Standing.RUNNING)
+        return not any(key in case.waits and case.waits[key].standing in listening for key in wait.candidates)
     if wait.kind in (WaitKind.IO, WaitKind.PAGE_FAULT):
         return (wait.since_s or 0.0) >= SETTLED_S
     return True

@@ -96,6 +96,7 @@ _RULES: tuple[_Rule, ...] = (
     call_waits.worker_loop,
     syscall_waits.file_lock,
     syscall_waits.io,
+    syscall_waits.fifo,
     lock_waits.join,
     lock_waits.import_lock,
     lock_waits.passive,

@@ -399,3 +399,10 @@ def test_rank_that_waits_for_an_event_is_named_but_not_its_idle_threads() -> Non
     others = [b.asleep(101, tid, seconds=3600) for tid in (201, 202)]
     report = analyze(b.evidence(b.ranks(2), b.twice(b.in_collective(100), main, *others)))
     assert (report.verdict.state, report.verdict.culprits[0].tid) == (State.HUNG, 101)
+
+
+def test_plain_lock_that_a_listening_thread_may_release_is_no_hang() -> None:
+    listening = b.on_fd(100, 201, fd=5, syscall=b.ACCEPT)
+    fds = [b.connection(100, 5, 70, state="LISTEN")]
+    evidence = b.evidence([b.process(100)], b.twice(b.on_python_lock(100), listening, fds=fds))
+    assert state_of(evidence) is State.IDLE

@@ -490,3 +490,36 @@ def test_phase_is_told() -> None:
     assert report.workload.phase is not None
     assert report.workload.phase.name == "weight_loading"
     assert "weight loading" in report.verdict.summary
+
+
+def test_named_pipe_that_nobody_opens_at_the_other_end() -> None:
+    opening = b.sleeper(103, syscall=257, wchan="wait_for_partner")
+    check(missing_rank(opening), Kind.IPC_PEER_SILENT)
+
+
+def test_parent_of_a_vfork_whose_child_sleeps() -> None:
+    waiting = b.sleeper(103, state="D", syscall=58, wchan="kernel_clone")
+    evidence = missing_rank(waiting, b.asleep(300, seconds=3600), extra=[b.process(300, ppid=103)])
+    check(evidence, Kind.CHILD_STUCK)
+
+
+def test_read_write_lock_held_by_a_writer() -> None:
+    lock = b.LockFacts(
+        kind="rwlock_read", address=0x40, uaddr=0x48, op=0, value=2, owner_tid=203, owner_exact=True
+    )
+    report = check(
+        missing_rank(b.sleeper(103, lock=lock), b.asleep(103, 203, seconds=3600)),
+        Kind.LOCK_HELD,
+        first=(3, 103, 203),
+    )
+    assert kinds_of_chain(report) == ["collective", "rwlock", "timer"]
+
+
+def test_mutex_shared_between_processes() -> None:
+    waiting = b.on_mutex(103, owner=102, shared_key=(1, 2, 3))
+    looks = b.twice(b.in_collective(100), b.in_collective(101), b.asleep(102, seconds=3600), waiting)
+    report = analyze(b.evidence(b.ranks(4), looks))
+    assert (report.verdict.state, report.verdict.culprits[0].rank) == (State.HUNG, 2)
+    wait = next(wait for wait in report.waits if wait.pid == 103)
+    assert wait.holder is not None
+    assert wait.holder.pid == 102
