@@ -15,16 +15,16 @@ from pyhangtrace.model.kinds import Role
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankVariables:
-    """The variables by which one launcher tells a process its rank."""
+    """The variables by which one launcher tells a process its rank; `framework` None where many use the same."""
 
-    framework: str
+    framework: str | None
     rank: str
     local_rank: str | None = None
     world_size: str | None = None
 
 
 RANK_VARIABLES: tuple[RankVariables, ...] = (
-    RankVariables(framework="torch", rank="RANK", local_rank="LOCAL_RANK", world_size="WORLD_SIZE"),
+    RankVariables(framework=None, rank="RANK", local_rank="LOCAL_RANK", world_size="WORLD_SIZE"),
     RankVariables(
         framework="mpi",
         rank="OMPI_COMM_WORLD_RANK",
