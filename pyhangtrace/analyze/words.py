@@ -36,6 +36,7 @@ _PLAIN: dict[WaitKind, str] = {
 
 
 _LONGEST_TITLE = 48
+_MOST_TOLD = 3
 
 
 def duration(seconds: float) -> str:
@@ -146,7 +147,7 @@ def summary(case: Case, finding: Finding) -> str:
 
 def _sentence(case: Case, finding: Finding) -> str:
     if finding.state is State.IDLE:
-        return "Everybody waits for work from outside: nothing hangs."
+        return "Nothing hangs: everybody waits for work from outside, or for a timer."
     if finding.state is State.ENDED:
         return "The job has ended and nobody waits for it."
     if finding.state is State.RUNNING:
@@ -251,6 +252,11 @@ def _unknown(case: Case, finding: Finding) -> str:
         return (
             f"Not decided: {who(case, key)} {waiting(case, key)}. What is missing is listed under coverage."
         )
+    waits = [key for key in sorted(case.waits, key=case.order) if case.waits[key].service is None]
+    if waits:
+        told = "; ".join(f"{who(case, key)} {waiting(case, key)}" for key in waits[:_MOST_TOLD])
+        more = f"; {len(waits) - _MOST_TOLD} more threads" if len(waits) > _MOST_TOLD else ""
+        return f"Not decided: nothing records who should end these waits: {told}{more}."
     return "The evidence does not say whether anything hangs; what is missing is listed under coverage."
 
 
