@@ -7,7 +7,6 @@ import os
 import platform
 import select
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -18,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.hangs.facts import Case, Program, Waits
+from tests.hangs.ports import reserved_ports
 
 PROGRAMS = Path(__file__).parent / "programs"
 START_DEADLINE_S = 90.0
@@ -191,6 +191,7 @@ def running(case: Case) -> Iterator[Running]:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hangs-")))
         announcements = Announcements(scratch / "announce")
         stack.callback(announcements.close)
+        ports = stack.enter_context(reserved_ports(2))
         sessions: list[subprocess.Popen[bytes]] = []
         stack.callback(end_sessions, sessions)
         members: dict[str, Member] = {}
@@ -198,7 +199,7 @@ def running(case: Case) -> Iterator[Running]:
         deadline = time.monotonic() + START_DEADLINE_S
         places = {"python": sys.executable, "programs": str(PROGRAMS), "scratch": str(scratch)}
         places["repository"] = str(PROGRAMS.parents[2])
-        places["port"], places["port2"] = map(str, _free_ports(2))
+        places["port"], places["port2"] = map(str, ports)
         try:
             for program in case.programs:
                 sessions += _start(program, places, log)
@@ -285,14 +286,6 @@ def _executable(word: str, scratch: Path) -> str:
         if done.returncode != 0:
             raise NotReached(f"cannot compile {source.name}: {done.stderr}")
     return str(built)
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in probes]
 
 
 def end_sessions(leaders: list[subprocess.Popen[bytes]]) -> None:
