@@ -10,7 +10,7 @@ BUILT_FROM := tools/setup.sh pyproject.toml CMakeLists.txt $(shell find native -
 CXX_FILES = $(shell find native pyhangtrace tests -name '*.[ch]pp' -o -name '*.[ch]')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-test demo test test-full native-test scoreboard lint format bench clean
+.PHONY: help setup setup-test demo test test-full native-test scoreboard golden lint format bench clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ scoreboard: setup-test ## Every program of tests/hangs against hangtrace, and ho
 
 bench: setup-test ## Measure what a look costs
 	$(BIN)/python -m pytest -m benchmark -s $(PYTEST_ARGS) tests/benchmarks
+
+golden: setup-test ## Write the expected outputs of tests/golden again, to be read in the diff
+	UPDATE_GOLDEN=1 $(BIN)/python -m pytest -q tests/unit/render
 
 lint: setup-test ## Linters, formats and types
 	$(BIN)/ruff check .

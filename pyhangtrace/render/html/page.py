@@ -16,7 +16,7 @@ from pyhangtrace.model.kinds import SourceState
 from pyhangtrace.model.report import Report, ReportFrame
 from pyhangtrace.render.clean import clean
 from pyhangtrace.render.stacks import frame_label, stack_classes
-from pyhangtrace.render.text.page import headline_title
+from pyhangtrace.render.text.headline import headline_title
 from pyhangtrace.render.text.words import age, process_name, size, wait_words
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from pyhangtrace.model.kinds import FrameKind, Role, WaitKind
 from pyhangtrace.model.ranks import fold
 from pyhangtrace.model.report import Collective, Report, ReportFrame, ReportProcess, Wait
 from pyhangtrace.render.clean import clean
+from pyhangtrace.render.text.layout import shorten
 
 _KIND_WORDS: dict[WaitKind, str] = {
     WaitKind.COLLECTIVE: "waits in a collective",
@@ -35,8 +36,16 @@ _KIND_WORDS: dict[WaitKind, str] = {
     WaitKind.GPU: "waits for the GPU",
     WaitKind.STOPPED: "is stopped",
     WaitKind.THROTTLED: "is throttled by its CPU quota",
-    WaitKind.RUNNING: "is running",
+    WaitKind.RUNNING: "is on the CPU",
 }
+
+
+_WITH_HOLDER: dict[WaitKind, str] = {
+    WaitKind.JOIN: "waits for the end of",
+    WaitKind.CHILD: "waits for the child",
+    WaitKind.GIL: "waits for the GIL, held by",
+}
+_SAYS_ITS_KIND = ("pipe:[", "socket:[")
 
 
 def age(seconds: float | None) -> str:
@@ -79,6 +88,13 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}es" if noun.endswith("s") else f"{count} {noun}s"
 
 
+def plural_verb(words: str) -> str:
+    """`waits for a lock` as several do it: `wait for a lock`."""
+    verb, _, rest = words.partition(" ")
+    plurals = {"waits": "wait", "sleeps": "sleep", "polls": "poll", "writes": "write", "is": "are"}
+    return f"{plurals.get(verb, verb)} {rest}".rstrip()
+
+
 def numbers(values: Iterable[int], singular: str) -> str:
     """`rank 3`, `ranks 0-2,4`."""
     listed = sorted(set(values))
@@ -93,9 +109,9 @@ def process_name(process: ReportProcess) -> str:
 
 
 def process_title(process: ReportProcess) -> str:
-    """`python warmup.py, outside the job`."""
-    title = clean(process.title or "?")
-    title = title if len(title) <= 48 else title[:47] + "…"
+    """Its command line without the folder of the program: `python warmup.py, outside the job`."""
+    program, space, arguments = clean(process.title or "?").partition(" ")
+    title = shorten((program.rpartition("/")[2] or program) + space + arguments, 48)
     outsider = ", outside the job" if process.role is Role.OUTSIDER else ""
     return title + outsider
 
@@ -110,7 +126,9 @@ def collective_words(collective: Collective) -> str:
     words = collective.op
     if collective.seq is not None:
         words += f" #{collective.seq}"
-    words += f" of {collective.group}"
+    # A barrier of multiprocessing is its own group: "barrier of barrier" says nothing.
+    if collective.group != collective.op:
+        words += f" of {collective.group}"
     if collective.count is not None:
         words += f" ({collective.count} x {collective.dtype or '?'})"
     return clean(words)
@@ -128,47 +146,57 @@ def frame_words(frame: ReportFrame) -> str:
     return clean(frame.function)
 
 
-def wait_words(wait: Wait, report: Report) -> str:
-    """What one wait is, without saying who has it: `waits for a file lock /x/lock, held by pid 9911 (…)`."""
+def wait_words(wait: Wait, report: Report, *, known: Collection[int] = ()) -> str:
+    """What one wait is, without saying who has it: `waits for a file lock /x/lock, held by pid 9911 (…)`.
+
+    `known` are processes that the reader has met: they get no title.
+    """
     thing = wait.object
     if wait.kind is WaitKind.COLLECTIVE:
         collective = next((item for item in report.collectives if item.id == thing.collective), None)
         if collective is not None:
             return f"waits in {collective_words(collective)}"
     words = _KIND_WORDS[wait.kind]
+    holder = holder_words(wait, report, known=known)
+    if holder and wait.kind in (WaitKind.JOIN, WaitKind.CHILD, WaitKind.GIL):
+        return f"{_WITH_HOLDER[wait.kind]} {holder}"
     if wait.kind is WaitKind.TIMER and thing.remaining_s is not None:
         words += f" for another {age(thing.remaining_s)}"
     if wait.kind is WaitKind.P2P and thing.peer_rank is not None:
         words += f" with rank {thing.peer_rank}"
     named = thing.path or thing.name
-    if named:
+    if named and named.startswith(_SAYS_ITS_KIND) and wait.kind in (WaitKind.PIPE, WaitKind.SOCKET):
+        words = f"waits on {clean(named)}"
+    elif named:
         words += f" {clean(named)}"
-    elif thing.address:
+    elif thing.address and wait.kind is not WaitKind.GIL:
         words += f" at {thing.address}"
     if thing.fd is not None and wait.kind in (WaitKind.PIPE, WaitKind.SOCKET, WaitKind.IO):
         words += f" (fd {thing.fd})"
-    holder = holder_words(wait, report)
-    return f"{words}, {holder}" if holder else words
+    if not holder:
+        return words
+    other_end = wait.kind in (WaitKind.PIPE, WaitKind.SOCKET, WaitKind.POLL)
+    return f"{words}, {'other end with' if other_end else 'held by'} {holder}"
 
 
-def holder_words(wait: Wait, report: Report) -> str:
+def holder_words(wait: Wait, report: Report, *, known: Collection[int] = ()) -> str:
     """Who is recorded as holding the object, or "" if nobody is."""
     holder = wait.holder
     if holder is None or wait.kind in (WaitKind.STOPPED, WaitKind.RUNNING, WaitKind.TIMER):
         return ""
-    verb = {
-        WaitKind.JOIN: "that is",
-        WaitKind.CHILD: "that is",
-        WaitKind.PIPE: "whose other end has",
-        WaitKind.SOCKET: "whose other end has",
-    }.get(wait.kind, "held by")
+    gone = "" if holder.alive else ", which is gone"
     process = next((item for item in report.processes if item.pid == holder.pid), None)
     if process is None:
-        return f"{verb} pid {holder.pid}" + ("" if holder.alive else ", which is gone")
+        return f"pid {holder.pid}{gone}"
     if holder.pid == wait.pid and holder.tid is not None:
         thread = next((item for item in process.threads if item.tid == holder.tid), None)
         if thread is None:
-            return f"{verb} thread {holder.tid}, which does not exist"
-        return f"{verb} thread {clean(thread.name or thread.comm)} ({holder.tid})"
-    words = f"{process_name(process)}, " if process.rank is not None else ""
-    return f"{verb} {words}{process_words(process)}" + ("" if holder.alive else ", which is gone")
+            return f"thread {holder.tid}, which does not exist"
+        return f"thread {clean(thread.name or thread.comm)} ({holder.tid})"
+    if process.rank is not None:
+        return (
+            f"rank {process.rank}{gone}"
+            if holder.pid in known
+            else f"rank {process.rank} (pid {holder.pid}){gone}"
+        )
+    return (f"pid {holder.pid}" if holder.pid in known else process_words(process)) + gone

@@ -1,0 +1,99 @@
+"""The verdict in half a line, and what its cause means where the waits alone do not say it."""
+
+from __future__ import annotations
+
+from pyhangtrace.model.kinds import Kind, Part, State
+from pyhangtrace.model.report import Culprit, Report
+from pyhangtrace.render.clean import clean
+from pyhangtrace.render.text.words import numbers, plural
+
+_MOST_NAMED = 4
+
+# Of several parties nobody is singled out: what they are in together.
+_TOGETHER: dict[Kind, str] = {
+    Kind.LOCK_CYCLE: "deadlock",
+    Kind.LOCK_GIL: "deadlock with the GIL",
+    Kind.IPC_CYCLE: "each waits for the other one",
+    Kind.P2P_CYCLE: "each waits for a message of the other one",
+    Kind.COLLECTIVE_OP_MISMATCH: "different collectives at the same time",
+    Kind.COLLECTIVE_SIZE_MISMATCH: "one collective with different sizes",
+    Kind.COLLECTIVE_GROUP_CYCLE: "collectives of several groups in different order",
+    Kind.COLLECTIVE_NONE_COMPLETES: "a collective that everybody entered and none completes",
+    Kind.FILE_LOCK_STALE: "a lock file that nobody alive holds",
+    Kind.LOCK_HANDOFF_LOST: "a wait that nobody is left to end",
+    Kind.LOCK_OWNER_GONE: "a lock whose owner is gone",
+    Kind.LOCK_AFTER_FORK: "a lock that was held during fork",
+}
+
+_CAUSES: dict[Kind, str] = {
+    Kind.LOCK_AFTER_FORK: "another thread of the parent held it during fork; that thread does not exist here",
+    Kind.LOCK_OWNER_GONE: "the thread that locked it has ended without unlocking it",
+    Kind.FILE_LOCK_STALE: "nobody alive holds it: who made it has ended without removing it",
+    Kind.IPC_NO_EOF: "it holds the only write end itself: the end of the pipe never comes",
+    Kind.IPC_PIPE_FULL: "it is full, and nobody reads from it",
+    Kind.LOCK_HANDOFF_LOST: "nobody is left who could end this wait",
+    Kind.PEER_OOM_KILLED: "killed for want of memory",
+}
+
+
+def headline_title(report: Report) -> str:
+    """The verdict in half a line: `rank 3 keeps 7 ranks waiting`."""
+    verdict = report.verdict
+    absent = [item.rank for item in verdict.culprits if item.part is Part.ABSENT and item.rank is not None]
+    parties = [item for item in verdict.culprits if item.part is Part.PARTY]
+    named = [item for item in verdict.culprits if item.part is Part.CULPRIT]
+    what = verdict.cause or verdict.symptom
+    kind = what.value if what else ""
+    waiting = len({victim.pid for victim in verdict.victims})
+    ranked = all(victim.rank is not None for victim in verdict.victims)
+    who = plural(waiting, "rank" if ranked else "process")
+    if absent:
+        return f"{numbers(absent, 'rank')} never came" + (f", {who} waiting" if waiting else "")
+    if named:
+        first = _name(named[0])
+        others = {victim.pid for victim in verdict.victims} - {named[0].pid}
+        if not others and waiting:
+            return f"{first} keeps the other threads of its process waiting"
+        return f"{first} keeps {who} waiting" if waiting else f"{first}: {_words(what)}"
+    if parties:
+        return f"{_words(what)}: {_names(parties)}"
+    words = {
+        State.RUNNING: "everything moves",
+        State.IDLE: "everybody waits for work from outside",
+        State.ENDED: "the job or a part of it has ended",
+        State.UNKNOWN: "the evidence does not decide",
+    }
+    return words.get(verdict.state, kind or verdict.state.value)
+
+
+def cause_words(report: Report) -> str:
+    """One clause about the cause, or "" where the wait itself says it."""
+    cause = report.verdict.cause
+    return _CAUSES.get(cause, "") if cause is not None else ""
+
+
+def _words(kind: Kind | None) -> str:
+    if kind is None:
+        return "waits without end"
+    return _TOGETHER.get(kind, kind.value.replace(".", " ").replace("_", " "))
+
+
+def _names(parties: list[Culprit]) -> str:
+    ranks = [item.rank for item in parties if item.rank is not None]
+    if len(ranks) == len(parties):
+        return numbers(ranks, "rank")
+    pids = {item.pid for item in parties}
+    threads = [clean(item.thread) for item in parties if item.thread]
+    if len(pids) == 1 and len(threads) == len(parties) > 1:
+        more = ", …" if len(threads) > _MOST_NAMED else ""
+        return f"threads {', '.join(threads[:_MOST_NAMED])}{more} of pid {parties[0].pid}"
+    names = list(dict.fromkeys(_name(item) for item in parties))
+    return ", ".join(names[:_MOST_NAMED]) + (", …" if len(names) > _MOST_NAMED else "")
+
+
+def _name(culprit: Culprit) -> str:
+    if culprit.rank is not None:
+        return f"rank {culprit.rank}"
+    if culprit.thread and culprit.tid is not None and culprit.tid != culprit.pid:
+        return f"thread {clean(culprit.thread)} of pid {culprit.pid}"
+    return f"pid {culprit.pid}"

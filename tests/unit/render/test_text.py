@@ -1,0 +1,168 @@
+"""The page on a terminal: columns whatever the names, every process said once, one process told by its threads."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pyhangtrace.model.kinds import Confidence, Kind, Part, Role, SourceState, State, WaitKind
+from pyhangtrace.model.report import (
+    Coverage,
+    Culprit,
+    Report,
+    ReportHolder,
+    ReportProcess,
+    ReportThread,
+    Verdict,
+    Victim,
+    Wait,
+    WaitObject,
+)
+from pyhangtrace.render.text.layout import Row, Style, columns, rows, shorten, wrap
+from pyhangtrace.render.text.page import render_text
+from tests.unit.render import sample
+
+LONG_NAMES = (
+    "/cache/" + "x" * 200 + "/lock",
+    "/cache" + "/folder" * 40,
+    "/データ/" + "重み" * 60,
+    "/cafe\u0301/" + "e\u0301" * 90,
+    "a\nb\x1b[31m\t" * 30,
+    "\udce9" * 40,
+    "",
+)
+
+
+@pytest.mark.parametrize("name", LONG_NAMES)
+def test_no_name_makes_a_line_too_long(name: str) -> None:
+    report = sample.report()
+    waits = tuple(
+        replace(wait, object=replace(wait.object, path=name)) if wait.kind is WaitKind.FILE_LOCK else wait
+        for wait in report.waits
+    )
+    processes = tuple(
+        replace(process, title=name) if process.role is Role.OUTSIDER else process
+        for process in report.processes
+    )
+    report = replace(
+        report,
+        host=name,
+        waits=waits,
+        processes=processes,
+        verdict=replace(report.verdict, next_steps=(f"rm {name}",)),
+        coverage=(Coverage(source=name, state=SourceState.FAILED, reason=name, fix=name),),
+    )
+    for line in render_text(report, color=False).splitlines():
+        assert columns(line) <= 80
+
+
+def test_wrapping_loses_nothing() -> None:
+    word = "/データ" + "/folder" * 30
+    assert "".join(wrap(word, 30, reserved_first=12)) == word
+    assert "".join(wrap(f"a {word} b", 30)).replace(" ", "") == f"a{word}b"
+    assert wrap("", 30) == [""]
+
+
+def test_paths_break_after_a_slash() -> None:
+    assert wrap("/one/two/three/four", 10) == ["/one/two/", "three/four"]
+
+
+def test_columns_are_those_of_a_terminal() -> None:
+    assert [columns(text) for text in ("ab", "重み", "e\u0301")] == [2, 4, 1]
+    assert shorten("重み重み", 5) == "重み…"
+
+
+def test_a_note_stands_at_the_right_edge() -> None:
+    lines = list(rows([Row(label="重", lines=("word " * 20,), right="since 3 s")], Style(color=False)))
+    assert lines[0].endswith("  since 3 s")
+    assert columns(lines[0]) == 80
+
+
+def test_a_holder_with_a_row_of_its_own_has_its_title_there_only() -> None:
+    text = render_text(sample.report(), color=False)
+    assert text.count("python warmup.py") == 1
+    assert "held by pid 9911 in build" in " ".join(text.split())
+
+
+def test_processes_that_gave_nothing_for_one_reason_share_a_row() -> None:
+    refused = tuple(
+        Coverage(
+            source=f"process {pid}", state=SourceState.REFUSED, reason="not allowed", fix="run with sudo"
+        )
+        for pid in (70, 71, 72)
+    )
+    text = render_text(replace(sample.report(), coverage=refused), color=False)
+    assert "  pids 70-72  not allowed (fix: run with sudo)\n" in text
+
+
+def deadlock() -> Report:
+    """Two threads of one process, each holds a mutex that the other one wants."""
+    threads = tuple(
+        ReportThread(tid=tid, name=name, comm="python", state="S", wait=f"w{tid}")
+        for tid, name in ((50, "MainThread"), (51, "reader"), (52, "writer"))
+    )
+    process = ReportProcess(
+        pid=50,
+        ppid=1,
+        host="h",
+        rank=None,
+        local_rank=None,
+        coords={},
+        rank_from=(),
+        role=Role.OTHER,
+        title="/usr/bin/python serve.py",
+        state="S",
+        exit_code=None,
+        asleep_for_s=5.0,
+        memory=sample.outsider().memory,
+        probe=None,
+        threads=threads,
+    )
+    joins = Wait(id="w50", pid=50, tid=50, kind=WaitKind.JOIN, holder=ReportHolder(pid=50, tid=51))
+    mutexes = tuple(
+        Wait(
+            id=f"w{tid}",
+            pid=50,
+            tid=tid,
+            kind=WaitKind.MUTEX,
+            object=WaitObject(address="0x7f00"),
+            holder=ReportHolder(pid=50, tid=other),
+            since_s=5.0,
+        )
+        for tid, other in ((51, 52), (52, 51))
+    )
+    verdict = Verdict(
+        state=State.HUNG,
+        cause=Kind.LOCK_CYCLE,
+        confidence=Confidence.PROVEN,
+        summary="A summary that the rows say, too.",
+        culprits=tuple(
+            Culprit(rank=None, pid=50, tid=tid, thread=name, wait=f"w{tid}", part=Part.PARTY)
+            for tid, name in ((51, "reader"), (52, "writer"))
+        ),
+        victims=(Victim(rank=None, pid=50, tid=50, wait="w50"),),
+        cycle=("w51", "w52"),
+    )
+    return replace(
+        sample.report(),
+        processes=(process,),
+        waits=(joins, *mutexes),
+        collectives=(),
+        verdict=verdict,
+        workload=replace(sample.report().workload, framework=None, ranks_seen=(), phase=None),
+    )
+
+
+def test_one_process_is_told_by_its_threads() -> None:
+    text = render_text(deadlock(), color=False)
+    assert text.startswith("pid 50, host a100-07")
+    assert "HUNG  deadlock: threads reader, writer of pid 50" in text
+    assert "  thread MainThread  waits for the end of thread reader (51)\n" in text
+    assert "  thread reader      waits for a mutex at 0x7f00, held by thread" in text
+    assert "A summary" not in text
+
+
+def test_without_rows_the_summary_is_shown() -> None:
+    verdict = Verdict(state=State.IDLE, confidence=Confidence.LIKELY, summary="Nothing hangs.")
+    assert "\n  Nothing hangs.\n" in render_text(replace(deadlock(), verdict=verdict), color=False)
