@@ -23,13 +23,10 @@ def front(scene: Scene, waits: Mapping[Key, Blocked], pid: int) -> Key:
     if not keys:
         return (pid, 0)
     main = keys[0]
-    others = [
-        key for key in keys[1:] if waits[key].service is None or waits[key].standing is Standing.RUNNING
-    ]
     passive = waits[main].standing is Standing.IDLE and waits[main].kind in _AWAITS_OTHERS
     if not passive and waits[main].service is None:
         return main
-    working = [key for key in others if waits[key].standing is Standing.RUNNING]
+    working = [key for key in keys[1:] if waits[key].standing is Standing.RUNNING and scene.works(key)]
     if working:
         return working[0]
     return main

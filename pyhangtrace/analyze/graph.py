@@ -196,14 +196,14 @@ def _judge_one(
     if wait.standing is Standing.STOPPED:
         return Outcome(Fate.STOPPED)
     if wait.standing is Standing.RUNNING:
-        return Outcome(Fate.BUSY)
+        return Outcome(Fate.BUSY if scene.works(node) else Fate.MOVING)
     if wait.standing is Standing.TIMER:
         return Outcome(_timer(wait))
     if not _is_waiting(wait):
         return Outcome(Fate.MOVING)
     if wait.standing is Standing.IDLE:
         return _passive(waits, wait, outcomes)
-    outcome = _by_targets(scene, wait, outcomes) if wait.targets else Outcome(_alone(scene, waits, wait))
+    outcome = _by_targets(scene, wait, outcomes) if wait.targets else _alone(scene, waits, wait)
     if wait.progress is Progress.UNSEEN and outcome.fate.hung:
         at_once = outcome.via is not None and outcomes[outcome.via].fate in (
             Fate.CYCLE,
@@ -240,23 +240,25 @@ def _timer(wait: Blocked) -> Fate:
     return Fate.LONG_TIMER if slept is not None and slept > LONG_TIMER_S else Fate.UNKNOWN
 
 
-def _alone(scene: Scene, waits: Mapping[Key, Blocked], wait: Blocked) -> Fate:
+def _alone(scene: Scene, waits: Mapping[Key, Blocked], wait: Blocked) -> Outcome:
     if wait.standing is not Standing.FIRM:
-        return Fate.UNKNOWN
+        return Outcome(Fate.UNKNOWN)
     if wait.kind in (WaitKind.IO, WaitKind.PAGE_FAULT) or (
         wait.kind is WaitKind.SOCKET and wait.holder is None
     ):
         # A disk, a file server or another host may be this slow and come back.
-        return Fate.BLOCKED if (wait.since_s or 0.0) > LONG_TIMER_S else Fate.SHORT
-    if wait.holder is None and not wait.targets:
+        return Outcome(Fate.BLOCKED if (wait.since_s or 0.0) > LONG_TIMER_S else Fate.SHORT)
+    if wait.holder is None:
         # Nobody is recorded. While one who may hold it still moves, it may yet let go.
         for candidate in wait.candidates:
             other = waits.get(candidate)
-            if other is not None and other.progress is Progress.RUNNING:
-                return Fate.BUSY
-            if other is not None and other.progress is Progress.MOVING:
-                return Fate.MOVING
-    return Fate.BLOCKED
+            if other is None:
+                continue
+            if other.standing is Standing.RUNNING and scene.works(candidate):
+                return Outcome(Fate.BUSY, candidate)
+            if other.progress is Progress.MOVING and wait.kind not in _READS:
+                return Outcome(Fate.MOVING, candidate)
+    return Outcome(Fate.BLOCKED)
 
 
 def _by_targets(scene: Scene, wait: Blocked, outcomes: Mapping[Key, Outcome]) -> Outcome:

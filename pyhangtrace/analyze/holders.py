@@ -149,13 +149,13 @@ def _pids(pids: Iterable[int]) -> tuple[int, ...]:
 def siblings(scene: Scene, key: Key) -> tuple[Key, ...]:
     """Other threads of the process that have work of their own and do not wait for the same object.
 
-    A serving thread counts while it is on the CPU: it does somebody's work then (autograd, OpenMP).
+    A serving thread counts while it works: it does somebody's work then (autograd, OpenMP).
     """
     mine = scene.thread(key)
     found = []
     for other in scene.threads_of(key[0]):
         sample = scene.thread(other)
-        serves = scene.services[other] is not None and sample is not None and sample.state != "R"
+        serves = scene.services[other] is not None and not scene.works(other)
         if other == key or sample is None or serves:
             continue
         if mine is not None and mine.lock and sample.lock and mine.lock.uaddr == sample.lock.uaddr:

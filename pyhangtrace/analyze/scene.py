@@ -51,6 +51,9 @@ COMPILERS = frozenset(
     ]
 )
 
+# Less CPU than this is a thread that wakes and sleeps again.
+_WORKS_SHARE = 0.1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
@@ -129,6 +132,20 @@ class Scene:
         if process.cpu_s_in_window is not None:
             return process.cpu_s_in_window / window
         return sum(self.thread_cpu_s(key) or 0.0 for key in self.threads_of(pid)) / window
+
+    def works(self, key: Key) -> bool:
+        """On the CPU and not only for a moment: a loop that looks at the clock is met there too, now and then.
+
+        On a crowded machine who works gets little time, but is always ready for it.
+        """
+        samples = self.samples.get(key, ())
+        ready = [sample.state == "R" or sample.running for sample in samples]
+        if not ready or not ready[-1]:
+            return False
+        if len(ready) > 1 and all(ready):
+            return True
+        used, times = self.thread_cpu_s(key), self.times[key]
+        return used is None or used > _WORKS_SHARE * (times[-1] - times[0])
 
     def thread_cpu_s(self, key: Key) -> float | None:
         """CPU seconds of a thread between its first and its last sample, None with one sample or no counter."""

@@ -523,3 +523,17 @@ def test_mutex_shared_between_processes() -> None:
     wait = next(wait for wait in report.waits if wait.pid == 103)
     assert wait.holder is not None
     assert wait.holder.pid == 102
+
+
+def test_serving_thread_met_on_the_cpu_for_a_moment_is_no_way_out() -> None:
+    """A loop of gloo wakes now and then; that a lock's holder waits for data does not end by it."""
+    loop = b.sleeper(103, 204, comm="gloo_tcp_loop", frames=())
+    awake = b.replace(b.moved(loop, 50_000), state="R", running=True, syscall=None)
+    threads = [
+        *(b.in_collective(pid) for pid in (100, 101, 102)),
+        b.on_python_lock(103, owner=203),
+        b.on_fd(103, 203, fd=9),
+    ]
+    fds = [b.pipe(103, 9, 5, Holder(pid=103, mode="w"))]
+    looks = (b.look(*threads, loop, fds=fds), b.look(*threads, awake, at=0.1, fds=fds))
+    check(b.evidence(b.ranks(4), looks), Kind.LOCK_HELD, first=(3, 103, 203))
