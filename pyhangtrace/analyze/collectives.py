@@ -152,7 +152,7 @@ def _match_ranks(
         found.append(
             Collective(
                 id=name,
-                group="default_pg" if backend != "multiprocessing" else "barrier",
+                group="default_pg" if backend != "multiprocessing" else backend,
                 backend=backend,
                 op=op,
                 root=roots.pop() if len(roots) == 1 else None,
@@ -219,7 +219,7 @@ def _match_processes(
     found.append(
         Collective(
             id=name,
-            group="barrier",
+            group=backend,
             backend=backend,
             op=call.op if call is not None else "unknown",
             sources=("stack",),

@@ -36,6 +36,8 @@ class _Sums:
     shared: int
     shared_max: int
     processes: int
+    mappers: int  # processes that map about as much as the one that maps most
+    mappers_rss: int
 
 
 def weigh(scene: Scene, *, dead_of_oom: bool = False) -> MemoryReport:
@@ -49,12 +51,17 @@ def weigh(scene: Scene, *, dead_of_oom: bool = False) -> MemoryReport:
     low = high = None
     mode = MemoryMode.BRACKET
     if sums is not None:
-        low = sums.anon_low + sums.shared_max
+        # A process that maps a page twice counts it twice in its own RSS; `Mapped` of the machine does not.
+        mapped_once = (
+            sums.shared_max if host.memory_mapped is None else min(sums.shared_max, host.memory_mapped)
+        )
+        low = sums.anon_low + mapped_once
         resident = _resident(evidence.mapped_files)
         cap = sums.shared if resident is None else min(sums.shared, max(resident, sums.shared_max))
         if host.memory_mapped is not None and sums.shared_max <= host.memory_mapped:
             cap = min(cap, host.memory_mapped)
         high = sums.anon + cap
+        low = min(low, high)
         pss = [process.memory.pss for process in members]
         if pss and all(value is not None for value in pss):
             exact = sum(value for value in pss if value is not None)
@@ -82,6 +89,7 @@ def weigh(scene: Scene, *, dead_of_oom: bool = False) -> MemoryReport:
 def _sum(scene: Scene, members: Iterable[ProcessFacts]) -> _Sums | None:
     rss = anon = shared = shared_max = copied = count = 0
     anon_low = 0
+    maps: list[tuple[int, int]] = []
     for process in members:
         memory = process.memory
         if memory.rss is None:
@@ -93,6 +101,7 @@ def _sum(scene: Scene, members: Iterable[ProcessFacts]) -> _Sums | None:
         anon += own_anon
         shared += own_shared
         shared_max = max(shared_max, own_shared)
+        maps.append((own_shared, memory.rss))
         if forked_without_exec(scene, process.pid) is not None:
             # Pages not written since the fork are the parent's, counted again.
             copied = max(copied, own_anon)
@@ -100,7 +109,8 @@ def _sum(scene: Scene, members: Iterable[ProcessFacts]) -> _Sums | None:
             anon_low += own_anon
     if not count:
         return None
-    return _Sums(rss, anon, max(anon_low, copied), shared, shared_max, count)
+    alike = [own_rss for own_shared, own_rss in maps if own_shared * 2 >= shared_max]
+    return _Sums(rss, anon, max(anon_low, copied), shared, shared_max, count, len(alike), sum(alike))
 
 
 def _resident(files: tuple[MappedFile, ...]) -> int | None:
@@ -180,10 +190,10 @@ def _summary(scene: Scene, verdict: MemoryVerdict, sums: _Sums | None, high: int
     if sums is None or high is None:
         return f"memory of the group could not be read{available}"
     if verdict is MemoryVerdict.RSS_ILLUSION:
-        each = sums.rss // sums.processes
+        each = sums.mappers_rss // sums.mappers
         return (
-            f"RSS {sums.processes} x {size(each)} = {size(sums.rss)} is one set of pages mapped many times: the group"
-            f" holds at most {size(high)}{available}"
+            f"RSS {sums.mappers} x {size(each)} = {size(sums.mappers_rss)} is one set of pages mapped"
+            f" {sums.mappers} times: the group holds at most {size(high)}{available}"
         )
     limit = f" of a limit of {size(cgroup.limit)}" if cgroup is not None and cgroup.limit else ""
     if verdict in (MemoryVerdict.PRESSURE, MemoryVerdict.THRASH):

@@ -58,6 +58,18 @@ def test_eight_ranks_that_map_one_file() -> None:
     assert "8 x 18 GB = 146 GB is one set of pages" in memory.summary
 
 
+def test_small_helpers_are_not_counted_among_those_that_map() -> None:
+    memory = memory_of(*[maps_file(16 * GIB)] * 8, maps_file(0, anon=GIB // 8), mapped=(WEIGHTS,))
+    assert "8 x 18 GB = 146 GB is one set of pages mapped 8 times" in memory.summary
+
+
+def test_a_file_mapped_twice_by_one_process_is_held_once() -> None:
+    memory = memory_of(*[maps_file(16 * GIB)] * 8, memory_mapped=5 * GIB)
+    assert memory.group_low == 13 * GIB
+    assert memory.group_high is not None
+    assert memory.group_low <= memory.group_high
+
+
 def test_files_of_their_own_are_no_illusion() -> None:
     mapped = tuple(
         MappedFile(path=f"/w{i}", device=1, inode=i, size=4 * GIB, resident=4 * GIB, mappers=(100 + i,))
