@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from pyhangtrace.cli.output import OUTPUT_HELP, check_outputs, deliver, exit_code
+from pyhangtrace.cli.output import check_outputs, deliver, exit_code, output_option
 
 
 def _pids(_context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> tuple[int, ...]:
@@ -21,7 +21,7 @@ def _pids(_context: click.Context, _parameter: click.Parameter, values: tuple[st
 @click.argument("pids", metavar="PID...", nargs=-1, callback=_pids)
 @click.option("-p", "--pid", "more", multiple=True, callback=_pids, help="The same as PID, for habit's sake.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object.")
-@click.option("-o", "--output", "outputs", metavar="FILE", multiple=True, help=OUTPUT_HELP)
+@output_option
 @click.option(
     "-d",
     "--duration",

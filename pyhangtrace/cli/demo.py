@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import click
+from click.shell_completion import CompletionItem
 
-from pyhangtrace.cli.output import OUTPUT_HELP, check_outputs, deliver, exit_code
+from pyhangtrace.cli.output import check_outputs, deliver, exit_code, output_option
+
+
+def _complete_kind(
+    _context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    from pyhangtrace import demo
+
+    return [
+        CompletionItem(entry.name, help=entry.summary)
+        for entry in demo.kinds()
+        if entry.name.startswith(incomplete)
+    ]
 
 
 @click.command(name="demo", short_help="Start a small job that really hangs, and attach to it.")
-@click.argument("kind", required=False)
+@click.argument("kind", required=False, shell_complete=_complete_kind)
 @click.option("--list", "list_kinds", is_flag=True, help="List the kinds of hang to choose from.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object.")
-@click.option("-o", "--output", "outputs", metavar="FILE", multiple=True, help=OUTPUT_HELP)
+@output_option
 @click.option("--no-bpf", is_flag=True, help="Attach no probes.")
 def command(
     *, kind: str | None, list_kinds: bool, as_json: bool, outputs: tuple[str, ...], no_bpf: bool

@@ -19,7 +19,15 @@ if TYPE_CHECKING:
 EXIT_HANG = 1
 EXIT_PARTIAL = 3
 
-OUTPUT_HELP = "Write FILE in the format of its suffix (" + " ".join(entry.suffix for entry in FORMATS) + ")."
+output_option = click.option(
+    "-o",
+    "--output",
+    "outputs",
+    metavar="FILE",
+    type=click.Path(),
+    multiple=True,
+    help="Write FILE in the format of its suffix (" + " ".join(entry.suffix for entry in FORMATS) + ").",
+)
 
 
 def check_outputs(names: tuple[str, ...]) -> list[tuple[Path, Format]]:

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import click
 
-from pyhangtrace.cli.output import OUTPUT_HELP, check_outputs, deliver, exit_code
+from pyhangtrace.cli.output import check_outputs, deliver, exit_code, output_option
 from pyhangtrace.model.errors import UsageError
 
 
 @click.command(name="report", short_help="Render saved evidence again.")
-@click.argument("file", metavar="FILE.hang")
+@click.argument("file", metavar="FILE.hang", type=click.Path())
 @click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object.")
-@click.option("-o", "--output", "outputs", metavar="FILE", multiple=True, help=OUTPUT_HELP)
+@output_option
 @click.option("--exit-code", "hang_is_failure", is_flag=True, help="Return 1 if the evidence shows a hang.")
 def command(*, file: str, as_json: bool, outputs: tuple[str, ...], hang_is_failure: bool) -> int:
     """Analyses evidence saved with `attach -o FILE.hang`, on any machine. The same evidence gives the same

@@ -16,6 +16,9 @@ CAP_SYS_ADMIN = 21
 CAP_PERFMON = 38
 CAP_BPF = 39
 
+# PROC_PID_INIT_INO of <linux/proc_ns.h>: the first PID namespace of every kernel has this number.
+_FIRST_PID_NAMESPACE = f"pid:[{0xEFFFFFFC}]"
+
 
 def abilities() -> tuple[SourceStatus, ...]:
     """All answers, those everything depends on first."""
@@ -92,16 +95,14 @@ def _kernel_stacks() -> SourceStatus:
 
 def _containers() -> SourceStatus:
     ours = _link("/proc/self/ns/pid")
-    first = _link("/proc/1/ns/pid")
     if ours is None:
         return _answer("containers", False, "this kernel shows no PID namespaces")
-    if first is not None and first != ours:
+    if ours != _FIRST_PID_NAMESPACE:
         return _answer(
-            "containers", False, "another PID namespace than init's", "run it on the host, or with --pid=host"
-        )
-    if os.path.exists("/.dockerenv") or os.path.exists("/run/.containerenv"):
-        return _answer(
-            "containers", False, "inside a container: the host's processes are hidden", "use --pid=host"
+            "containers",
+            False,
+            "inside a PID namespace: processes outside it are hidden",
+            "run it on the host, or in a container with --pid=host",
         )
     return _answer("containers", True, "processes in containers of this host can be seen")
 

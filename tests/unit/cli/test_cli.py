@@ -133,3 +133,46 @@ def test_doctor_answers_with_a_fix_for_each_no(capsys: pytest.CaptureFixture[str
     assert all(answer["reason"] for answer in answers)
     assert main(["doctor"]) == 0
     assert "extension" in capsys.readouterr().out
+
+
+def test_bash_completes_commands_kinds_and_files(tmp_path: Path) -> None:
+    command = tmp_path / "hangtrace"
+    command.write_text(
+        f"#!{sys.executable}\nimport sys\nfrom pyhangtrace.cli.main import main\nsys.exit(main())\n"
+    )
+    command.chmod(0o755)
+    script = f"""
+        PATH={tmp_path}:$PATH
+        source <(hangtrace completion bash)
+        complete_words() {{
+            COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMPREPLY=()
+            _hangtrace_completion hangtrace 2>/dev/null
+            echo "${{COMPREPLY[*]}}"
+        }}
+        complete_words hangtrace at
+        complete_words hangtrace demo mut
+        complete_words hangtrace attach --exi
+        COMP_WORDS="hangtrace report sav" COMP_CWORD=2 _HANGTRACE_COMPLETE=bash_complete hangtrace
+    """
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    # `file` makes the script ask bash to complete a file name.
+    assert done.stdout.splitlines() == ["attach", "mutex-cycle", "--exit-code", "file,sav"], done.stderr
+
+
+@pytest.mark.root
+def test_doctor_knows_a_pid_namespace_from_the_host() -> None:
+    program = "from pyhangtrace.cli.main import main; main(['doctor', '--json'])"
+    done = subprocess.run(
+        ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    if done.returncode != 0:
+        pytest.skip(f"no PID namespace can be made here: {done.stderr.strip()}")
+    answers = {answer["source"]: answer for answer in json.loads(done.stdout)}
+    assert answers["containers"]["state"] == "refused"
+    assert "--pid=host" in answers["containers"]["fix"]
