@@ -15,7 +15,7 @@ from datetime import datetime, timezone
 
 from pyhangtrace import __version__
 from pyhangtrace.analyze import analyze, more_time_wanted, outsiders_wanted
-from pyhangtrace.collect import gpu, kernel, looks, maps, probes, processes, procfs, stacks
+from pyhangtrace.collect import gpu, kernel, looks, maps, probes, processes, procfs, smaps, stacks
 from pyhangtrace.collect.guarded import GuardedReader
 from pyhangtrace.collect.looks import Looker, Seen
 from pyhangtrace.collect.tasks import TASKS
@@ -47,6 +47,7 @@ _GRACE_S = 4.0  # beyond the window, for everything but the looks
 _FIRST_LOOK_S = 2.5  # may have to read the symbols of a gigabyte of libraries from disk
 _PROBES_READY_S = 0.85  # of the whole run, when the window itself is over sooner
 _PROBE_WINDOW_S = 0.5  # probes slow the system calls of the whole machine a little: never longer
+_WEIGH_S = 0.4
 _OUTSIDER_ROUNDS = 3
 _MAX_OUTSIDERS = 64
 
@@ -167,6 +168,7 @@ class _Run:
             self._check_permission()
             self._look_around()
             self._later_looks()
+            self._weigh()
             self._finish_probes(window)
             evidence = self._evidence()
             self.attached_s = window.close()
@@ -302,6 +304,14 @@ class _Run:
                 step_s = min(_STEP_S, max(wanted, SECOND_LOOK_S))
                 self._say(f"something has moved lately: looking for up to {self.options.max_window_s:g} s")
             self._look_at(min(self._window() + step_s, self._window_limit_s()))
+
+    def _weigh(self) -> None:
+        """Exact shares of memory, after the looks: should a walk get stuck, it costs no look."""
+        members = {pid: self.facts[pid].memory for pid in self._living(self.group.members)}
+        memories, status = smaps.exact(self.reader, members, deadline_s=self._left(_WEIGH_S))
+        for pid, memory in memories.items():
+            self.facts[pid] = replace(self.facts[pid], memory=memory)
+        self.coverage.append(status)
 
     def _window(self) -> float:
         return self.seen[-1].taken - self.seen[0].taken

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from pyhangtrace.collect import arguments, descriptors, gpu, lock_files, maps, processes, sockets, stacks
+from pyhangtrace.collect import (
+    arguments,
+    descriptors,
+    gpu,
+    lock_files,
+    maps,
+    processes,
+    smaps,
+    sockets,
+    stacks,
+)
 from pyhangtrace.collect.guarded import Task
 
 TASKS: dict[str, Task] = {
@@ -17,5 +27,6 @@ TASKS: dict[str, Task] = {
     lock_files.LOCK_FILES_TASK: lock_files.lock_files_task,
     maps.MAPS_TASK: maps.maps_task,
     maps.RESIDENT_TASK: maps.resident_task,
+    smaps.ROLLUP_TASK: smaps.rollup_task,
     gpu.GPU_TASK: gpu.gpu_task,
 }
