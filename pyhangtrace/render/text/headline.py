@@ -5,14 +5,13 @@ from __future__ import annotations
 from pyhangtrace.model.kinds import Kind, Part, State
 from pyhangtrace.model.report import Culprit, Report
 from pyhangtrace.render.clean import clean
-from pyhangtrace.render.text.words import numbers, plural
+from pyhangtrace.render.text.words import numbers, plural, plural_verb
 
 _MOST_NAMED = 4
 
 # Of several parties nobody is singled out: what they are in together.
 _TOGETHER: dict[Kind, str] = {
     Kind.LOCK_CYCLE: "deadlock",
-    Kind.LOCK_GIL: "deadlock with the GIL",
     Kind.IPC_CYCLE: "each waits for the other one",
     Kind.P2P_CYCLE: "each waits for a message of the other one",
     Kind.COLLECTIVE_OP_MISMATCH: "different collectives at the same time",
@@ -23,6 +22,29 @@ _TOGETHER: dict[Kind, str] = {
     Kind.LOCK_HANDOFF_LOST: "a wait that nobody is left to end",
     Kind.LOCK_OWNER_GONE: "a lock whose owner is gone",
     Kind.LOCK_AFTER_FORK: "a lock that was held during fork",
+}
+
+# Of one process for which nobody else waits.
+_ALONE: dict[Kind, str] = {
+    Kind.PEER_EXITED: "waits for a process that has ended",
+    Kind.PEER_STOPPED: "is stopped",
+    Kind.LOCK_HELD: "waits for a lock",
+    Kind.LOCK_GIL: "waits for the GIL",
+    Kind.LOCK_IMPORT: "waits for an import",
+    Kind.LOCK_TEARDOWN: "does not come to its end",
+    Kind.FILE_LOCK_HELD: "waits for a file lock",
+    Kind.COMPILE_RUNNING: "waits for a compiler",
+    Kind.IPC_NO_EOF: "reads from a pipe that only it could write to",
+    Kind.IPC_PIPE_FULL: "writes to a full pipe",
+    Kind.IPC_PEER_SILENT: "waits for the other end of a connection",
+    Kind.WORKER_STUCK: "waits for a worker",
+    Kind.WORKER_DEAD: "waits for a worker that has ended",
+    Kind.CHILD_STUCK: "waits for a child process",
+    Kind.TIMER: "sleeps",
+    Kind.CPU_SPIN: "spins",
+    Kind.CPU_BUSY: "computes",
+    Kind.CPU_THROTTLED: "has used up its CPU quota",
+    Kind.IO_STALLED: "waits for storage",
 }
 
 _CAUSES: dict[Kind, str] = {
@@ -54,9 +76,9 @@ def headline_title(report: Report) -> str:
         others = {victim.pid for victim in verdict.victims} - {named[0].pid}
         if not others and waiting:
             return f"{first} keeps the other threads of its process waiting"
-        return f"{first} keeps {who} waiting" if waiting else f"{first}: {_words(what)}"
+        return f"{first} keeps {who} waiting" if waiting else _alone(first, what)
     if parties:
-        return f"{_words(what)}: {_names(parties)}"
+        return _together(_names(parties), what, several=len(parties) > 1)
     words = {
         State.RUNNING: "everything moves",
         State.IDLE: "everybody waits for work from outside",
@@ -72,10 +94,23 @@ def cause_words(report: Report) -> str:
     return _CAUSES.get(cause, "") if cause is not None else ""
 
 
-def _words(kind: Kind | None) -> str:
+def _alone(name: str, kind: Kind | None) -> str:
+    """`pid 7 waits for a lock`."""
     if kind is None:
-        return "waits without end"
-    return _TOGETHER.get(kind, kind.value.replace(".", " ").replace("_", " "))
+        return f"{name} waits without end"
+    does = _ALONE.get(kind)
+    return f"{name} {does}" if does else f"{name}: {_TOGETHER.get(kind) or _plain(kind)}"
+
+
+def _together(names: str, kind: Kind | None, *, several: bool) -> str:
+    """`deadlock: ranks 0-1`, `threads a, b of pid 7 wait for a lock`."""
+    if kind is None or kind not in _ALONE:
+        return f"{_TOGETHER.get(kind) or _plain(kind) if kind else 'stuck together'}: {names}"
+    return f"{names} {plural_verb(_ALONE[kind]) if several else _ALONE[kind]}"
+
+
+def _plain(kind: Kind) -> str:
+    return kind.value.replace(".", " ").replace("_", " ")
 
 
 def _names(parties: list[Culprit]) -> str:

@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-
 from pyhangtrace.model.kinds import Role, SourceState, State
-from pyhangtrace.model.report import Report, ReportProcess, ReportThread, Victim, Wait
+from pyhangtrace.model.report import Report
 from pyhangtrace.render.clean import clean
-from pyhangtrace.render.text.headline import cause_words, headline_title
+from pyhangtrace.render.text.headline import headline_title
 from pyhangtrace.render.text.layout import WIDTH, Row, Style, columns, paragraph, rows, wrap
-from pyhangtrace.render.text.words import (
-    age,
-    frame_words,
-    numbers,
-    plural_verb,
-    process_name,
-    process_title,
-    since,
-    wait_words,
-)
+from pyhangtrace.render.text.who import who_rows
+from pyhangtrace.render.text.words import age, numbers
 
 _STATE_COLORS = {
     State.HUNG: "1;31",
@@ -30,17 +19,6 @@ _STATE_COLORS = {
     State.ENDED: "1;35",
     State.UNKNOWN: "1;36",
 }
-_SHOWN_FRAMES = 4
-# How interpreters, threads and multiprocessing get to the program's own code: true of every stack, so told of none.
-_STARTERS = (
-    "/threading.py",
-    "/multiprocessing/process.py",
-    "/multiprocessing/spawn.py",
-    "/multiprocessing/popen_fork.py",
-    "/multiprocessing/context.py",
-    "<frozen runpy>",
-    "<string>",
-)
 
 
 def render_text(report: Report, *, color: bool) -> str:
@@ -48,7 +26,7 @@ def render_text(report: Report, *, color: bool) -> str:
     style = Style(color)
     lines = [*_header(report), "", *_headline(report, style)]
     # The rows say all of the summary, and where; without rows it is what there is.
-    lines += list(rows(_who(report), style)) or paragraph(clean(report.verdict.summary))
+    lines += list(rows(who_rows(report), style)) or paragraph(clean(report.verdict.summary))
     for title, block in (
         ("not the cause", list(rows(_cleared(report), style))),
         ("memory", list(rows(_memory(report), style))),
@@ -106,127 +84,6 @@ def _oldest(report: Report) -> float | None:
     return None
 
 
-def _who(report: Report) -> list[Row]:
-    named = {item.wait for item in report.verdict.culprits} | {item.wait for item in report.verdict.victims}
-    on_the_way = {*report.verdict.chain, *report.verdict.cycle} - named
-    further = [wait for wait in report.waits if wait.id in on_the_way]
-    told = _Told(
-        # Who has a row of their own needs no title where others wait for them.
-        pids=frozenset(
-            {item.pid for item in report.verdict.culprits if item.pid is not None}
-            | {wait.pid for wait in further}
-        ),
-        waits={wait.id: wait for wait in report.waits},
-        processes={process.pid: process for process in report.processes},
-    )
-    return [
-        *_victim_rows(report, told),
-        *_culprit_rows(report, told),
-        *(_thread_row(report, told, wait.pid, wait.tid, wait, missing=False) for wait in further),
-    ]
-
-
-@dataclass(frozen=True, slots=True)
-class _Told:
-    """What rows need to know of each other."""
-
-    pids: frozenset[int]
-    waits: Mapping[str, Wait]
-    processes: Mapping[int, ReportProcess]
-
-    def one_process(self, report: Report) -> bool:
-        """Whether all that is told happens in one process, so that its threads are the names."""
-        return len(self.pids | {item.pid for item in report.verdict.victims}) == 1
-
-
-def _victim_rows(report: Report, told: _Told) -> Iterator[Row]:
-    """Victims that wait for the same thing share a row."""
-    groups: dict[str, list[tuple[Victim, Wait | None]]] = {}
-    for victim in report.verdict.victims:
-        wait = told.waits.get(victim.wait or "")
-        words = wait_words(wait, report, known=told.pids) if wait else "waits"
-        groups.setdefault(words, []).append((victim, wait))
-    for words, members in groups.items():
-        ranks = [victim.rank for victim, _ in members if victim.rank is not None]
-        pids = {victim.pid for victim, _ in members}
-        label = numbers(ranks, "rank") if len(ranks) == len(members) else numbers(pids, "pid")
-        if len(members) == 1 and told.one_process(report):
-            label = _thread_label(told.processes.get(members[0][0].pid), members[0][0].tid) or label
-        text = words if len(members) == 1 else plural_verb(words)
-        ages = [wait.since_s for _, wait in members if wait is not None and wait.since_s is not None]
-        yield Row(label=label, lines=(text,), right=since(max(ages, default=None)))
-
-
-def _culprit_rows(report: Report, told: _Told) -> Iterator[Row]:
-    never_came = {
-        rank
-        for victim in report.verdict.victims
-        if (wait := told.waits.get(victim.wait or "")) is not None
-        for collective in report.collectives
-        if collective.id == wait.object.collective
-        for rank in collective.missing
-        if rank not in collective.entered
-    }
-    why = cause_words(report)
-    for culprit in report.verdict.culprits:
-        if culprit.pid is None:
-            yield Row(label=f"rank {culprit.rank}", lines=("no process of this rank is here",))
-            continue
-        wait = told.waits.get(culprit.wait or "")
-        row = _thread_row(report, told, culprit.pid, culprit.tid, wait, missing=culprit.rank in never_came)
-        yield replace(row, lines=(*row.lines, why)) if why else row
-        why = ""
-
-
-def _thread_row(
-    report: Report, told: _Told, pid: int, tid: int | None, wait: Wait | None, *, missing: bool
-) -> Row:
-    """One thread: who it is, what it waits for, and where in its program."""
-    process = told.processes.get(pid)
-    thread = _thread(process, tid)
-    thread_label = _thread_label(process, tid)
-    alone = told.one_process(report)
-    ranked = process is not None and process.rank is not None
-    who = [f"pid {pid}"] if ranked else []
-    if tid is not None and tid != pid and not alone:
-        who.append(f"{thread_label} ({tid})" if thread_label else f"thread {tid}")
-    does = wait_words(wait, report, known=told.pids) if wait else _without_wait(process)
-    if missing:
-        does = f"never entered it; {does}"
-    lines = [f"{', '.join(who)} {does}".strip()]
-    if process is not None and not ranked and not alone:
-        lines.insert(0, process_title(process))
-    label = process_name(process) if process else f"pid {pid}"
-    return Row(
-        label=thread_label if alone and thread_label and not ranked else label,
-        lines=(*lines, *_stack_lines(thread)),
-        right=since(wait.since_s if wait else None),
-    )
-
-
-def _thread_label(process: ReportProcess | None, tid: int | None) -> str:
-    thread = _thread(process, tid)
-    return f"thread {clean(thread.name or thread.comm)}" if thread is not None else ""
-
-
-def _without_wait(process: ReportProcess | None) -> str:
-    if process is None or process.state in ("Z", "X"):
-        return "has ended"
-    return "is on the CPU" if process.state == "R" else ""
-
-
-def _stack_lines(thread: ReportThread | None) -> list[str]:
-    """The innermost Python frames, where there are any, else native ones: enough to open the file at the line."""
-    if thread is None:
-        return []
-    python = [frame for frame in thread.stack if frame.file]
-    own = [not (frame.file or "").endswith(_STARTERS) for frame in python]
-    first_own = own.index(True) if True in own else len(own)
-    python = python[: own.index(False, first_own)] if False in own[first_own:] else python
-    chosen = (python or [frame for frame in thread.stack if frame.function])[:_SHOWN_FRAMES]
-    return [f"in {frame_words(frame)}" for frame in chosen]
-
-
 def _cleared(report: Report) -> list[Row]:
     return [
         Row(label=item.suspect.partition(".")[0], lines=(clean(item.because),))
@@ -267,9 +124,3 @@ def _source_names(names: list[str]) -> str:
     if all(pid.isdecimal() for pid in pids):
         return numbers(map(int, pids), "pid")
     return ", ".join(names)
-
-
-def _thread(process: ReportProcess | None, tid: int | None) -> ReportThread | None:
-    if process is None:
-        return None
-    return next((item for item in process.threads if item.tid == tid), None)

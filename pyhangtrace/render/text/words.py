@@ -91,7 +91,15 @@ def plural(count: int, noun: str) -> str:
 def plural_verb(words: str) -> str:
     """`waits for a lock` as several do it: `wait for a lock`."""
     verb, _, rest = words.partition(" ")
-    plurals = {"waits": "wait", "sleeps": "sleep", "polls": "poll", "writes": "write", "is": "are"}
+    plurals = {
+        "waits": "wait",
+        "sleeps": "sleep",
+        "polls": "poll",
+        "writes": "write",
+        "reads": "read",
+        "is": "are",
+        "has": "have",
+    }
     return f"{plurals.get(verb, verb)} {rest}".rstrip()
 
 

@@ -166,3 +166,40 @@ def test_one_process_is_told_by_its_threads() -> None:
 def test_without_rows_the_summary_is_shown() -> None:
     verdict = Verdict(state=State.IDLE, confidence=Confidence.LIKELY, summary="Nothing hangs.")
     assert "\n  Nothing hangs.\n" in render_text(replace(deadlock(), verdict=verdict), color=False)
+
+
+def test_threads_in_the_same_wait_share_a_row() -> None:
+    report = deadlock()
+    process = report.processes[0]
+    threads = tuple(
+        ReportThread(tid=tid, name=f"t{tid}", comm="python", state="S", wait=f"w{tid}")
+        for tid in range(100, 1100)
+    )
+    waits = tuple(
+        Wait(id=f"w{tid}", pid=50, tid=tid, kind=WaitKind.PYTHON_LOCK, object=WaitObject(address="0x7f00"))
+        for tid in range(100, 1100)
+    )
+    verdict = Verdict(
+        state=State.HUNG,
+        cause=Kind.LOCK_HELD,
+        culprits=tuple(
+            Culprit(rank=None, pid=50, tid=thread.tid, thread=thread.name, wait=thread.wait, part=Part.PARTY)
+            for thread in threads
+        ),
+    )
+    report = replace(report, processes=(replace(process, threads=threads),), waits=waits, verdict=verdict)
+    text = render_text(report, color=False)
+    assert "HUNG  threads t100, t101, t102, t103, … of pid 50 wait for a lock" in text
+    assert "  1000 threads  t100, t101, t102, t103, …\n" in text
+    assert len(text.splitlines()) < 20
+
+
+def test_rows_end_with_the_page() -> None:
+    report = sample.report()
+    many = tuple(
+        Wait(id=f"x{n}", pid=5000 + n, tid=1, kind=WaitKind.FILE_LOCK, object=WaitObject(path=f"/x/{n}"))
+        for n in range(40)
+    )
+    verdict = replace(report.verdict, culprits=(), victims=(), chain=tuple(wait.id for wait in many))
+    text = render_text(replace(report, waits=many, verdict=verdict), color=False)
+    assert "and 24 more (see -o FILE.html)" in text

@@ -1,0 +1,200 @@
+"""Rows that say who waits for what: victims, those named, and who else is on the way, each told once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from pyhangtrace.model.kinds import Part
+from pyhangtrace.model.report import Report, ReportProcess, ReportThread, Wait
+from pyhangtrace.render.clean import clean
+from pyhangtrace.render.text.headline import cause_words
+from pyhangtrace.render.text.layout import Row
+from pyhangtrace.render.text.words import (
+    frame_words,
+    numbers,
+    plural_verb,
+    process_title,
+    since,
+    wait_words,
+)
+
+_SHOWN_FRAMES = 4
+_SHOWN_ROWS = 16
+_SHOWN_NAMES = 4
+# How interpreters, threads and multiprocessing get to the program's own code: true of every stack, so told of none.
+_STARTERS = (
+    "/threading.py",
+    "/multiprocessing/process.py",
+    "/multiprocessing/spawn.py",
+    "/multiprocessing/popen_fork.py",
+    "/multiprocessing/context.py",
+    "<frozen runpy>",
+    "<string>",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Entry:
+    """One thread of the verdict. Entries that differ in who they are only share a row."""
+
+    pid: int
+    tid: int | None
+    rank: int | None
+    thread: str
+    title: str  # "" where the rank says who it is
+    does: str
+    where: tuple[str, ...] = ()
+    since_s: float | None = None
+    victim: bool = False
+
+
+def who_rows(report: Report) -> list[Row]:
+    """All rows, victims first; at most a page of them."""
+    entries = list(_Entries(report).all())
+    one_process = len({entry.pid for entry in entries}) == 1
+    shared: dict[tuple[object, ...], list[_Entry]] = {}
+    for entry in entries:
+        shared.setdefault((entry.title, entry.does, entry.where, entry.victim), []).append(entry)
+    rows = [_row(members, one_process=one_process) for members in shared.values()]
+    rows += [
+        Row(label=f"rank {culprit.rank}", lines=("no process of this rank is here",))
+        for culprit in report.verdict.culprits
+        if culprit.pid is None
+    ]
+    if len(rows) > _SHOWN_ROWS:
+        rest = len(rows) - _SHOWN_ROWS
+        rows = [*rows[:_SHOWN_ROWS], Row(label="…", lines=(f"and {rest} more (see -o FILE.html)",))]
+    return rows
+
+
+class _Entries:
+    """The verdict's threads, put into words."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        verdict = report.verdict
+        self._waits: Mapping[str, Wait] = {wait.id: wait for wait in report.waits}
+        self._processes = {process.pid: process for process in report.processes}
+        self._threads = {
+            (process.pid, thread.tid): thread for process in report.processes for thread in process.threads
+        }
+        named = {item.wait for item in verdict.culprits} | {item.wait for item in verdict.victims}
+        on_the_way = {*verdict.chain, *verdict.cycle} - named
+        self._further = [wait for wait in report.waits if wait.id in on_the_way]
+        # Who has a row needs no title where others wait for them.
+        self._known = frozenset(
+            {item.pid for item in verdict.culprits if item.pid is not None}
+            | {wait.pid for wait in self._further}
+        )
+
+    def all(self) -> Iterator[_Entry]:
+        """Victims, those named, and the rest of the chain."""
+        verdict = self._report.verdict
+        for victim in verdict.victims:
+            yield self._entry(victim.pid, victim.tid, self._waits.get(victim.wait or ""), victim=True)
+        missing = self._never_came()
+        why = cause_words(self._report)
+        for culprit in verdict.culprits:
+            if culprit.pid is None:
+                continue
+            yield self._entry(
+                culprit.pid,
+                culprit.tid,
+                self._waits.get(culprit.wait or ""),
+                missing=culprit.rank is not None and culprit.rank in missing,
+                why=why,
+            )
+            # Of one culprit's chain the cause is the first one's; parties are all in the same thing.
+            why = why if culprit.part is Part.PARTY else ""
+        for wait in self._further:
+            yield self._entry(wait.pid, wait.tid, wait)
+
+    def _never_came(self) -> set[int]:
+        """Ranks missing in the collectives that the victims wait in."""
+        waited_in = {
+            wait.object.collective
+            for victim in self._report.verdict.victims
+            if (wait := self._waits.get(victim.wait or "")) is not None
+        }
+        return {
+            rank
+            for collective in self._report.collectives
+            if collective.id in waited_in
+            for rank in collective.missing
+            if rank not in collective.entered
+        }
+
+    def _entry(
+        self,
+        pid: int,
+        tid: int | None,
+        wait: Wait | None,
+        *,
+        victim: bool = False,
+        missing: bool = False,
+        why: str = "",
+    ) -> _Entry:
+        process = self._processes.get(pid)
+        thread = self._threads.get((pid, tid)) if tid is not None else None
+        rank = process.rank if process is not None else None
+        does = wait_words(wait, self._report, known=self._known) if wait else _without_wait(process)
+        told_by_rank = rank is not None or victim or process is None
+        return _Entry(
+            pid=pid,
+            tid=tid,
+            rank=rank,
+            thread=clean(thread.name or thread.comm) if thread is not None else "",
+            title="" if told_by_rank or process is None else process_title(process),
+            does=f"never entered it; {does}" if missing else does,
+            where=() if victim else (*_stack_lines(thread), *((why,) if why else ())),
+            since_s=wait.since_s if wait is not None else None,
+            victim=victim,
+        )
+
+
+def _row(members: list[_Entry], *, one_process: bool) -> Row:
+    first = members[0]
+    ages = [entry.since_s for entry in members if entry.since_s is not None]
+    right = since(max(ages, default=None))
+    pids = [entry.pid for entry in members]
+    ranks = [entry.rank for entry in members if entry.rank is not None]
+    ranked = len(ranks) == len(members)
+    does = first.does if len(members) == 1 else plural_verb(first.does)
+    if one_process and not ranked and first.thread:
+        label = f"thread {first.thread}" if len(members) == 1 else f"{len(members)} threads"
+        names = () if len(members) == 1 else (_names(members),)
+        return Row(label=label, lines=(*names, does, *first.where), right=right)
+    label = numbers(ranks, "rank") if ranked else numbers(pids, "pid")
+    who = []
+    if not first.victim:
+        if ranked:
+            who.append(numbers(pids, "pid"))
+        if len(members) == 1 and first.tid not in (None, first.pid):
+            who.append(f"thread {first.thread} ({first.tid})" if first.thread else f"thread {first.tid}")
+    title = (first.title,) if first.title and not one_process else ()
+    return Row(label=label, lines=(*title, f"{', '.join(who)} {does}".strip(), *first.where), right=right)
+
+
+def _names(members: list[_Entry]) -> str:
+    names = [entry.thread or str(entry.tid) for entry in members]
+    return ", ".join(names[:_SHOWN_NAMES]) + (", …" if len(names) > _SHOWN_NAMES else "")
+
+
+def _without_wait(process: ReportProcess | None) -> str:
+    if process is None or process.state in ("Z", "X"):
+        return "has ended"
+    return "is on the CPU" if process.state == "R" else ""
+
+
+def _stack_lines(thread: ReportThread | None) -> list[str]:
+    """The innermost Python frames, where there are any, else native ones: enough to open the file at the line."""
+    if thread is None:
+        return []
+    python = [frame for frame in thread.stack if frame.file]
+    starters = [(frame.file or "").endswith(_STARTERS) for frame in python]
+    # A library's own wait may lie in the same file as its start: only what is outside of the program's code goes.
+    own = starters.index(False) if False in starters else len(starters)
+    end = starters.index(True, own) if True in starters[own:] else len(starters)
+    chosen = python[:end] or [frame for frame in thread.stack if frame.function]
+    return [f"in {frame_words(frame)}" for frame in chosen[:_SHOWN_FRAMES]]
