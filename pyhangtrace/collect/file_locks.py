@@ -36,7 +36,7 @@ class LockLine:
 def parse(text: str) -> list[LockLine]:
     """All lines of /proc/locks that describe a lock."""
     found = []
-    for line in text.splitlines()[:_MAX_LINES]:
+    for line in text.split("\n", _MAX_LINES)[:_MAX_LINES]:
         match = _LINE.match(line)
         if match is None or match["kind"] not in _KINDS:
             continue

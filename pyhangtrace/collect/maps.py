@@ -40,6 +40,11 @@ _FOLDERS = (
     ("deepspeed", b"/deepspeed/"),
     ("flashinfer", b"/flashinfer"),
 )
+# fs/proc/task_mmu.c (`show_map_vma`): rights, offset, device and inode, room, and the path to the end of the line.
+_MAPPING = re.compile(
+    rb"(?P<low>[0-9a-f]{1,16})-(?P<high>[0-9a-f]{1,16}) (?P<rights>[-rwxsp]{4}) [0-9a-f]{1,16} "
+    rb"(?P<device>[0-9a-f]{2,3}:[0-9a-f]{2,5}) (?P<inode>[0-9]{1,20}) +(?P<path>[^\n]+)"
+)
 _SMALLEST = 1 << 20
 _MOST_FILES = 48
 _SYS_CACHESTAT = 451
@@ -72,26 +77,28 @@ def parse(content: bytes) -> tuple[tuple[str, ...], list[FileMapping]]:
     """(frameworks, mapped files of a megabyte and more) from /proc/PID/maps."""
     files: dict[tuple[bytes, bytes], FileMapping] = {}
     names: set[bytes] = set()
-    for line in content.splitlines():
-        words = line.split(None, 5)
-        if len(words) < 6 or words[4] == b"0":
+    # Not splitlines: the kernel escapes newlines in names, and no other character that ends a line for Python.
+    for line in content.split(b"\n"):
+        match = _MAPPING.match(line)
+        if match is None or match["inode"] == b"0":
             continue
-        path = words[5]
+        path = match["path"]
         names.add(path)
-        low, _, high = words[0].partition(b"-")
-        size = int(high, 16) - int(low, 16)
-        known = files.get((words[3], words[4]))
+        low, high = int(match["low"], 16), int(match["high"], 16)
+        size = high - low
+        key = (match["device"], match["inode"])
+        known = files.get(key)
         if known is not None:
             known.mapped += size
             continue
-        major, _, minor = words[3].partition(b":")
-        files[(words[3], words[4])] = FileMapping(
+        major, _, minor = match["device"].partition(b":")
+        files[key] = FileMapping(
             path=printable(path.decode(errors="surrogateescape")),
             device=os.makedev(int(major, 16), int(minor, 16)),
-            inode=int(words[4]),
+            inode=int(match["inode"]),
             mapped=size,
-            shared=words[1].endswith(b"s"),
-            span=f"{int(low, 16):x}-{int(high, 16):x}",
+            shared=match["rights"].endswith(b"s"),
+            span=f"{low:x}-{high:x}",
         )
     found = {
         name for path in names for name, pattern in _LIBRARIES if pattern.match(path[path.rfind(b"/") + 1 :])

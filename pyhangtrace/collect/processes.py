@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
@@ -123,7 +123,7 @@ def _describe(
         tracer_pid=_first_number(status.get("TracerPid")) or None,
         exit_code=row.exit_code if zombie else None,
         memory=read_memory(status),
-        cgroup=_cgroup(read_text(f"{folder}/cgroup") or ""),
+        cgroup=_cgroup(printable(line) for line in (read_text(f"{folder}/cgroup") or "").split("\n")),
         container=len(status.get("NSpid", "").split()) > 1
         or (namespace is not None and our_namespace is not None and namespace != our_namespace),
         problem="kernel_thread" if row.kernel_thread else "zombie" if zombie else None,
@@ -152,10 +152,10 @@ def _first_number(value: str | None) -> int | None:
     return int(word[0]) if word and word[0].isdecimal() else None
 
 
-def _cgroup(text: str) -> str | None:
+def _cgroup(lines: Iterable[str]) -> str | None:
     """The path that limits memory: of the v1 memory controller, else of the unified hierarchy."""
     unified = None
-    for line in text.splitlines():
+    for line in lines:
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         if "memory" in controllers.split(","):

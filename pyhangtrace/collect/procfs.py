@@ -90,7 +90,8 @@ def read_table(proc_root: str = PROC) -> ProcessTable:
 
 def fields(text: str, separator: str = ":") -> Iterator[tuple[str, str]]:
     """`key: value` lines, stripped."""
-    for line in text.splitlines():
+    # Not splitlines: a name may hold characters that end a line for Python and not for the kernel.
+    for line in text.split("\n"):
         key, found, value = line.partition(separator)
         if found:
             yield key.strip(), value.strip()
