@@ -91,7 +91,7 @@ _MEETINGS: dict[Meeting, tuple[str, ...]] = {
 
 _OPS = {
     "all_reduce": "dist.all_reduce(torch.ones({size}))",
-    "broadcast": "dist.broadcast(torch.ones({size}), src=0)",
+    "broadcast": "dist.broadcast(torch.ones({size}), src={root})",
     "all_gather": "dist.all_gather([torch.zeros({size}) for _ in range({ranks})], torch.ones({size}))",
     "barrier": "dist.barrier()",
 }
@@ -265,7 +265,9 @@ class Program:
         plan = self.plan
         if plan.meeting is Meeting.GLOO:
             size = str(self.rng.randrange(1, 5000))
-            return [_OPS[plan.op].replace("{size}", size).replace("{ranks}", str(plan.ranks))]
+            # Of a broadcast only those wait who are not the root.
+            values = {"size": size, "ranks": str(plan.ranks), "root": str(plan.late or 0)}
+            return self.words.fill((_OPS[plan.op],), values)
         return self.words.fill(_MEETINGS[plan.meeting], {"shared": "shared"})
 
     def _unwell(self) -> list[str]:

@@ -130,12 +130,12 @@ def judge_threads(
         key = (waits[name]["pid"], waits[name]["tid"])
         if verdict["state"] != "unknown" and key not in actors and key not in mains:
             wrong.append(f"the chain passes thread {key[1]} of pid {key[0]}, which has no part in it")
-    named = [(entry["pid"], entry["tid"]) for entry in verdict["culprits"][:1]]
-    first = actors.index(named[0]) if named and named[0] in actors else len(actors)
+    named = [(entry["pid"], entry["tid"]) for entry in verdict["culprits"]]
+    last = max((actors.index(key) for key in named if key in actors), default=len(actors))
     for entry in verdict["victims"] if not verdict["cycle"] else ():
         key = (entry["pid"], entry["tid"])
-        if key in actors and actors.index(key) > first:
-            wrong.append(f"calls thread {key[1]} of pid {key[0]} a victim of one that waits for it")
+        if key in actors and actors.index(key) > last:
+            wrong.append(f"calls thread {key[1]} of pid {key[0]} a victim of those who wait for it")
     outcome, reasons = before.outcome, before.reasons
     if verdict["state"] == "idle" and not is_recorded(plan) and outcome is Outcome.WRONG:
         # Nothing says who should give the signal, and somebody listens: silence is as good a reading.
