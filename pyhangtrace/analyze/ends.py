@@ -90,6 +90,8 @@ def _peers(scene: Scene, wait: Blocked, facts: FdFacts, *, writing: bool) -> Blo
             wait,
             standing=Standing.FIRM,
             cause=Kind.IPC_PIPE_FULL if writing else cause,
+            # Somebody who could not be searched may have that end, too.
+            basis=Confidence.PROVEN if facts.holders_complete else Confidence.LIKELY,
             # Another thread may write, but nothing says that one is meant to: no edge of the graph.
             candidates=own,
             edge=Edge.ANY,

@@ -118,13 +118,13 @@ def is_stale(scene: Scene, file: LockFile, *, maker_keeps_it_open: bool) -> bool
     """
     if not file.exists or file.openers or file.owner_alive or file.fs_type in _NETWORK_FILE_SYSTEMS:
         return False
-    if not all(fd.holders_complete for look in scene.evidence.looks for fd in look.fds):
+    seen = [other for look in scene.evidence.looks for other in look.lock_files if other.path == file.path]
+    if not all(other.openers_complete for other in (file, *seen)):
         return False
     if file.owner_alive is False or file.older_than_job:
         return True
     if not maker_keeps_it_open or scene.evidence.window_s < _STALE_AFTER_S:
         return False
-    seen = [other for look in scene.evidence.looks for other in look.lock_files if other.path == file.path]
     return all(other.exists and not other.openers and other.inode == file.inode for other in seen)
 
 

@@ -203,11 +203,14 @@ def parse_mounts(text: str) -> list[Mount]:
 
 @dataclass(frozen=True, slots=True)
 class Openers:
-    """Who has what open: holders by link. `partial` are the links for which not everybody could be searched."""
+    """Who has what open: holders by link. `partial` are the links for which not everybody could be searched;
+    `closed` the processes that may not be looked into.
+    """
 
     by_link: dict[str, list[Holder]] = field(default_factory=dict)
     searched: frozenset[str] = frozenset()
     partial: frozenset[str] = frozenset()
+    closed: frozenset[int] = frozenset()
 
     @property
     def complete(self) -> bool:
@@ -224,7 +227,11 @@ class Openers:
             by_link={**self.by_link, **other.by_link},
             searched=self.searched | other.searched,
             partial=(self.partial - other.searched) | other.partial,
+            closed=self.closed | other.closed,
         )
+
+
+_INIT = 1
 
 
 def find_openers(
@@ -242,18 +249,23 @@ def find_openers(
     if not wanted:
         return Openers()
     by_link: dict[str, list[Holder]] = {}
-    complete = True
+    in_time = True
+    closed = set()
     until = time.monotonic() + budget_s
     members = list(dict.fromkeys(first))
     known = set(members)
     others = [pid for pid in pids(proc_root) if pid not in known]
     for position, pid in enumerate((*members, *others)):
         if position >= len(members) and time.monotonic() > until:
-            complete = False
+            in_time = False
             break
         if not _search(pid, wanted, by_link, proc_root):
-            complete = False
-    return Openers(by_link, wanted, frozenset() if complete else wanted)
+            closed.add(pid)
+    partial = wanted
+    if in_time and closed <= {_INIT}:
+        # Init may hold an end of what its children inherit, but it makes and locks no files of a job.
+        partial = frozenset(link for link in wanted if closed and not link.startswith("/"))
+    return Openers(by_link, wanted, partial, frozenset(closed))
 
 
 def _search(pid: int, wanted: frozenset[str], by_link: dict[str, list[Holder]], proc_root: str) -> bool:
@@ -268,7 +280,9 @@ def _search(pid: int, wanted: frozenset[str], by_link: dict[str, list[Holder]], 
     for name in names:
         try:
             link = os.readlink(f"{folder}/{name}")
-        except OSError:
+        except PermissionError:  # a folder that can be listed is not one that can be followed
+            return False
+        except OSError:  # closed
             continue
         if link in wanted and name.isdecimal():
             info = parse_fdinfo(read_text(f"{proc_root}/{pid}/fdinfo/{name}") or "")

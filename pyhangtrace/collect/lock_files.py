@@ -74,6 +74,7 @@ def complete(
         done[(file.path, file.inode)] = replace(
             file,
             openers=tuple(sorted({opener.pid for opener in openers.of(file.path)})),
+            openers_complete=file.path not in openers.partial,
             older_than_job=older,
             owner_alive=file.owner_pid in table if file.owner_pid is not None else None,
         )

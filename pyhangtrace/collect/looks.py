@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pyhangtrace.collect import arguments, file_locks, files, lock_files, stacks
@@ -151,8 +152,8 @@ def _coverage(
         _status(
             "open files",
             works=open_files.openers.complete,
-            reason="not every process could be searched for the other ends of pipes, sockets and files",
-            fix="run as root",
+            reason=_unsearched(open_files.openers.closed),
+            fix="run as root" if os.geteuid() else "",
         ),
     ]
     if open_files.problem is not None:
@@ -162,6 +163,14 @@ def _coverage(
     if trouble:
         found.append(_status("lock files", works=False, reason="; ".join(trouble)))
     return tuple(found)
+
+
+def _unsearched(closed: Collection[int]) -> str:
+    what = "searched for the other ends of pipes and sockets and for who has files open"
+    if not closed:
+        return f"not every process could be {what} in time"
+    who = f"pid {next(iter(closed))}" if len(closed) == 1 else f"{len(closed)} processes"
+    return f"{who} may not be {what}"
 
 
 def _status(source: str, *, works: bool, reason: str, fix: str = "") -> SourceStatus:

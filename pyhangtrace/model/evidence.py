@@ -207,6 +207,7 @@ class LockFile:
     inode: int | None = None
     age_s: float | None = None
     openers: tuple[int, ...] = ()
+    openers_complete: bool = True  # every process on the host could be searched for openers
     older_than_job: bool | None = None  # older than every process of the job
     fs_type: str | None = None
     owner_pid: int | None = None  # pid written in the file, if it holds nothing but a number

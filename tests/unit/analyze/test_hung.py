@@ -205,10 +205,10 @@ def test_baton_that_nobody_has_open_is_stale_however_young() -> None:
     file = LockFile(path="/c/lock", exists=True, pid=103, inode=7, older_than_job=False)
 
     def cause(window: float, *, complete: bool = True) -> Kind | None:
-        fd = b.replace(b.pipe(103, 9, 5), holders_complete=complete)
+        found = b.replace(file, openers_complete=complete)
         looks = (
-            b.look(*others, waiting, lock_files=[file], fds=[fd]),
-            b.look(*others, b.moved(waiting), at=window, lock_files=[file], fds=[fd]),
+            b.look(*others, waiting, lock_files=[found]),
+            b.look(*others, b.moved(waiting), at=window, lock_files=[found]),
         )
         return analyze(b.evidence(b.ranks(4), looks)).verdict.cause
 

@@ -53,8 +53,35 @@ def test_a_pipe_and_its_writers(reader: GuardedReader) -> None:
     assert facts.kind is FdKind.PIPE
     assert facts.mode == "r"
     assert facts.others == (writer,)
-    assert facts.holders_complete
     assert f"pipe:[{facts.inode}]" == facts.target
+
+
+def test_who_may_not_be_looked_into_may_hold_the_other_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for pid, link in ((1, "pipe:[5]"), (70, "pipe:[5]"), (71, "/c/lock")):
+        write(tmp_path, {f"{pid}/fdinfo/0": "flags:\t0100000\n"})
+        folder = tmp_path / str(pid) / "fd"
+        folder.mkdir()
+        (folder / "0").symlink_to(link)
+    readlink = os.readlink
+
+    def search(*refused: int) -> descriptors.Openers:
+        def guarded(path: str) -> str:
+            # A folder of descriptors can be listed where the links in it cannot be followed.
+            if any(path.startswith(f"{tmp_path}/{pid}/") for pid in refused):
+                raise PermissionError(13, "denied", path)
+            return readlink(path)
+
+        monkeypatch.setattr(os, "readlink", guarded)
+        return descriptors.find_openers({"pipe:[5]", "/c/lock"}, [], budget_s=30, proc_root=str(tmp_path))
+
+    assert search().complete
+    assert [holder.pid for holder in search().of("pipe:[5]")] == [1, 70]
+    assert search(70).partial == {"pipe:[5]", "/c/lock"}
+    assert search(70).closed == {70}
+    # Init may hold what its children inherit, but no lock of a job.
+    assert search(1).partial == {"pipe:[5]"}
 
 
 def test_a_pipe_whose_only_writer_is_the_reader_itself(reader: GuardedReader) -> None:
