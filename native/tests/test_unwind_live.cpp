@@ -185,9 +185,12 @@ bool agrees(const unwind::Stack& stack, const NotedThread& thread, const std::st
   }
   // Frames of the C library: at the thread's start, in the blocking call, and around a signal.
   if (own.empty()) return !stack.complete();
+  // At most pthread_cond_wait or nanosleep, what they share with their timed variants, and since glibc 2.41
+  // the three functions through which every cancellation point goes.
+  constexpr std::size_t deepest_call = 5;
   const std::size_t library_inside = positions.front();
   const std::size_t between = positions.back() + 1 - positions.front() - own.size();
-  if (library_inside > 3 || (signalled ? between > 4 : between != 0)) return false;
+  if (library_inside > deepest_call || (signalled ? between > 4 : between != 0)) return false;
   return !stack.complete() || (stack.frames.size() == positions.back() + 3 &&
                                stack.frames[positions.back() + 1].pc == thread.returns.back());
 }

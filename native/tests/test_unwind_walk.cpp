@@ -36,6 +36,7 @@ constexpr std::uint64_t bare = 0x1c0;    // without table
 constexpr std::uint64_t text_size = 0x200;
 
 constexpr std::uint64_t inner_call = inner + 13;
+constexpr std::uint64_t inner_pointer_call = inner + 18;
 constexpr std::uint64_t hidden_call = hidden + 16;
 
 void put(Bytes& text, std::uint64_t at, const Bytes& code) {
@@ -63,6 +64,7 @@ struct Program {
     put_call(code, outer + 16, bare);
     put(code, inner, bytes_of({0x55, 0x48, 0x89, 0xe5, 0x48, 0x83, 0xec, 0x20}));
     put_call(code, inner + 8, leaf);
+    put(code, inner + 16, bytes_of({0xff, 0xd0}));  // call rax
     put_call(code, recursive, recursive);
     put(code, trampoline, bytes_of({0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05}));
     put(code, hidden, bytes_of({0x55, 0x48, 0x89, 0xe5, 0x48, 0x83, 0xec, 0x10, 0x48, 0x29, 0xc4}));
@@ -172,6 +174,21 @@ TEST_CASE("a frame of variable size is searched for, over older return addresses
   CHECK(stack.complete());
   CHECK(offsets(stack, program.text) == std::vector<memory::Address>{leaf + 2, hidden_call, outer + 13});
   CHECK(stack.frames.back().found_by == FoundBy::scan);
+}
+
+TEST_CASE("a copy of the return address among the locals is not taken for it") {
+  Program program;
+  const memory::Address frame_pointer = stack_at + 0x1000;
+  program.poke(frame_pointer, stack_at + 0x1800);
+  program.poke(frame_pointer + 8, program.text + inner_pointer_call);
+  program.poke(stack_at + 0x1808, program.text + outer + 5);
+  const memory::Address inside = frame_pointer - 0x200;
+  program.poke(inside - 8, program.text + hidden_call);
+  program.poke(inside + 0x30, stack_at + 0x2000);  // as frame pointer it leads to a zero
+  program.poke(inside + 0x38, program.text + inner_pointer_call);
+  const unwind::Stack stack = program.unwind(program.text + leaf + 2, inside - 8);
+  CHECK(stack.end == End::unknown_register);
+  CHECK(offsets(stack, program.text) == std::vector<memory::Address>{leaf + 2, hidden_call});
 }
 
 TEST_CASE("code without table is left through the call that led there") {
