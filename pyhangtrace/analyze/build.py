@@ -159,7 +159,7 @@ def _process(case: Case, process: ProcessFacts, ids: dict[Key, str]) -> ReportPr
         else main.state
         if main is not None and process.state == "?"
         else process.state,
-        exit_code=process.exit_code,
+        exit_code=_exit_code(process.exit_code),
         asleep_for_s=main.asleep_for_s if main is not None else None,
         memory=ReportMemory(
             rss=memory.rss,
@@ -176,6 +176,14 @@ def _process(case: Case, process: ProcessFacts, ids: dict[Key, str]) -> ReportPr
         probe=_probe(probes.get(process.pid)),
         threads=threads,
     )
+
+
+def _exit_code(wait_status: int | None) -> int | None:
+    """What a shell shows for a wait status, negative for the signal that ended it."""
+    if wait_status is None:
+        return None
+    ended_by = wait_status & 0x7F
+    return -ended_by if ended_by else wait_status >> 8
 
 
 def _probe(probe: ProbeEvidence | None) -> Probe | None:

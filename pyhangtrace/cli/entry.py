@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 
@@ -10,6 +11,10 @@ EXIT_INTERRUPTED = 130
 
 def start() -> int:
     """Runs the command line and returns its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        # Names of files and the ellipsis must not fail where the locale cannot say them.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         from pyhangtrace.cli.main import main
 

@@ -196,7 +196,7 @@ class ReportThread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportProcess:
-    """One process."""
+    """One process. `exit_code` is that of a zombie, negative for the signal that ended it."""
 
     pid: int
     ppid: int

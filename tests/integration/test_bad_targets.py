@@ -120,6 +120,7 @@ def test_a_zombie() -> None:
         assert_complete(seen)
         if seen.code in (0, 3):
             assert seen.report["verdict"]["state"] != "hung"
+            assert [each["exit_code"] for each in seen.report["processes"] if each["pid"] == zombie] == [3]
 
 
 def test_a_kernel_thread() -> None:

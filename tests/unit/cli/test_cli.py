@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -176,3 +177,20 @@ def test_doctor_knows_a_pid_namespace_from_the_host() -> None:
     answers = {answer["source"]: answer for answer in json.loads(done.stdout)}
     assert answers["containers"]["state"] == "refused"
     assert "--pid=host" in answers["containers"]["fix"]
+
+
+def test_a_poor_locale_is_no_failure(tmp_path: Path) -> None:
+    bundle = tmp_path / "x.hang"
+    bundle.write_bytes(pack(sample.result().evidence))
+    output = os.fsencode(tmp_path) + b"/caf\xe9\xe2\x80\xa6.txt"
+    program = "import sys; from pyhangtrace.cli.entry import start; sys.exit(start())"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "report", str(bundle), "-o", output],
+        env={**os.environ, "PYTHONIOENCODING": "latin-1"},
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert b"\\u2026.txt" in done.stderr
+    assert Path(os.fsdecode(output)).exists()
