@@ -53,7 +53,7 @@ def progress(samples: Sequence[ThreadSample], times: Sequence[float]) -> Progres
         return Progress.UNMOVED
     if waits_for_gil:
         return Progress.REARMED
-    if same_place(samples) and _times_out_within(last, elapsed):
+    if same_place(samples) and (_times_out_within(last, elapsed) or _was_due(first, elapsed)):
         return Progress.REARMED
     return Progress.MOVING
 
@@ -98,6 +98,13 @@ def _native(frames: Sequence[Frame]) -> list[str]:
 
 def _waits_for_gil(sample: ThreadSample) -> bool:
     return sample.lock is not None and sample.lock.kind == "gil" and not sample.holds_gil
+
+
+def _was_due(sample: ThreadSample, elapsed: float) -> bool:
+    """Whether the wait seen first had to run out before the last look."""
+    if sample.timeout_s is None or sample.asleep_for_s is None:
+        return False
+    return sample.timeout_s - sample.asleep_for_s <= elapsed
 
 
 def _times_out_within(sample: ThreadSample, elapsed: float) -> bool:
