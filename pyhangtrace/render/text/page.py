@@ -19,6 +19,7 @@ _STATE_COLORS = {
     State.ENDED: "1;35",
     State.UNKNOWN: "1;36",
 }
+_LONGEST_PIDS = 48
 
 
 def render_text(report: Report, *, color: bool) -> str:
@@ -45,9 +46,9 @@ def _header(report: Report) -> list[str]:
     parts = [workload.framework] if workload.framework else []
     if ranked:
         of = f" of {workload.world_size}" if workload.world_size is not None else ""
-        parts.append(f"{numbers(workload.ranks_seen, 'rank')}{of} ({numbers(ranked, 'pid')})")
+        parts.append(f"{numbers(workload.ranks_seen, 'rank')}{of} ({_pids(ranked)})")
     elif members:
-        parts.append(numbers([process.pid for process in members], "pid"))
+        parts.append(_pids([process.pid for process in members]))
     if workload.phase is not None:
         detail = f" {workload.phase.detail}" if workload.phase.detail else ""
         parts.append(workload.phase.name.replace("_", " ") + detail)
@@ -56,6 +57,12 @@ def _header(report: Report) -> list[str]:
     stopped = sum(report.cost.stopped_us.values())
     parts.append("nobody was stopped" if not stopped else f"stopped for {stopped} µs in all")
     return paragraph(clean(", ".join(parts)), indent=0)
+
+
+def _pids(pids: list[int]) -> str:
+    """`pids 70-77`; of many with gaps only how many they are."""
+    listed = numbers(pids, "pid")
+    return listed if len(listed) <= _LONGEST_PIDS else f"{len(pids)} processes"
 
 
 def _headline(report: Report, style: Style) -> list[str]:

@@ -194,6 +194,13 @@ def test_threads_in_the_same_wait_share_a_row() -> None:
     assert len(text.splitlines()) < 20
 
 
+def test_many_processes_are_counted() -> None:
+    report = deadlock()
+    many = tuple(replace(report.processes[0], pid=50 + 2 * n) for n in range(60))
+    text = render_text(replace(report, processes=many), color=False)
+    assert text.startswith("60 processes, host a100-07")
+
+
 def test_rows_end_with_the_page() -> None:
     report = sample.report()
     many = tuple(
