@@ -40,7 +40,8 @@ def child(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
     by_frame = draft.call is not None and draft.call.meaning in (Meaning.CHILD, Meaning.JOIN_PROCESS)
     if name not in _CHILD and not by_frame:
         return None
-    children = scene.children.get(sample.pid, ())
+    # One that has exited ends the wait: it did so while the host was looked at.
+    children = tuple(pid for pid in scene.children.get(sample.pid, ()) if not scene.exited(pid))
     asked: int | None = None
     if name == "wait4" and sample.args:
         asked = _signed(sample.args[0])
@@ -66,6 +67,7 @@ def child(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
         standing=Standing.FIRM if children else Standing.OPAQUE,
         cause=Kind.CHILD_STUCK,
         targets=tuple((pid, 0) for pid in children),
+        candidates=tuple((pid, 0) for pid in children),
         edge=Edge.ANY,
         progress=polling(draft) if by_frame else draft.progress,
     )
