@@ -49,3 +49,9 @@ def test_make_targets_exist(page: Path) -> None:
     defined = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     named = set(re.findall(r"(?:`|^)make ([a-z-]+)", page.read_text(), re.MULTILINE))
     assert named <= defined
+
+
+def test_advice_names_commands_that_exist() -> None:
+    sources = (ROOT / "pyhangtrace").rglob("*.py")
+    named = {name for path in sources for name in re.findall(r"hangtrace ([a-z]+)", path.read_text())}
+    assert named - {"import"} <= set(commands())
