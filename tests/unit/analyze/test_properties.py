@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from pyhangtrace.analyze import analyze, more_time_wanted, outsiders_wanted
@@ -207,7 +207,13 @@ PROCESSES = st.lists(
 
 EVIDENCE = st.builds(b.evidence, PROCESSES, LOOKS)
 
-relaxed = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+relaxed = settings(
+    max_examples=100,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    # To shrink such evidence takes minutes, more than a test has.
+    phases=[Phase.explicit, Phase.generate],
+)
 
 
 @relaxed
