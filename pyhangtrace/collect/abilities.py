@@ -7,6 +7,7 @@ import ctypes
 import os
 from collections.abc import Callable
 
+from pyhangtrace.collect.procfs import others_hidden
 from pyhangtrace.model.evidence import SourceStatus
 from pyhangtrace.model.kinds import SourceState
 from pyhangtrace.probes.capability import probe_capabilities
@@ -15,9 +16,6 @@ CAP_SYS_PTRACE = 19
 CAP_SYS_ADMIN = 21
 CAP_PERFMON = 38
 CAP_BPF = 39
-
-# PROC_PID_INIT_INO of <linux/proc_ns.h>: the first PID namespace of every kernel has this number.
-_FIRST_PID_NAMESPACE = f"pid:[{0xEFFFFFFC}]"
 
 
 def abilities() -> tuple[SourceStatus, ...]:
@@ -97,7 +95,7 @@ def _containers() -> SourceStatus:
     ours = _link("/proc/self/ns/pid")
     if ours is None:
         return _answer("containers", False, "this kernel shows no PID namespaces")
-    if ours != _FIRST_PID_NAMESPACE:
+    if others_hidden():
         return _answer(
             "containers",
             False,

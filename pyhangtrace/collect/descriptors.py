@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
-from pyhangtrace.collect.procfs import PROC, numbers, pids, printable, read_link, read_text
+from pyhangtrace.collect.procfs import PROC, numbers, others_hidden, pids, printable, read_link, read_text
 from pyhangtrace.model.evidence import Holder
 from pyhangtrace.model.kinds import FdKind
 
@@ -204,7 +204,7 @@ def parse_mounts(text: str) -> list[Mount]:
 @dataclass(frozen=True, slots=True)
 class Openers:
     """Who has what open: holders by link. `partial` are the links for which not everybody could be searched;
-    `closed` the processes that may not be looked into.
+    `closed` the processes that may not be looked into, 0 for all those outside this PID namespace.
     """
 
     by_link: dict[str, list[Holder]] = field(default_factory=dict)
@@ -262,8 +262,10 @@ def find_openers(
         if not _search(pid, wanted, by_link, proc_root):
             closed.add(pid)
     partial = wanted
-    if in_time and closed <= {_INIT}:
-        # Init may hold an end of what its children inherit, but it makes and locks no files of a job.
+    if others_hidden(proc_root):
+        closed.add(0)
+    if in_time and closed <= {0, _INIT}:
+        # Init and what started a container may hold an end of what a job inherits; they lock no files of it.
         partial = frozenset(link for link in wanted if closed and not link.startswith("/"))
     return Openers(by_link, wanted, partial, frozenset(closed))
 

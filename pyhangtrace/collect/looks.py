@@ -33,13 +33,15 @@ class Seen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Looker:
-    """Takes looks. `job` are the members, whose age bounds what "older than the job" means."""
+    """Takes looks. `job` are the members, whose age bounds what "older than the job" means; `began` is when the
+    first look was taken, None for the first one itself.
+    """
 
     reader: GuardedReader
     table: ProcessTable
     job: Sequence[int]
     machine: str
-    began: float
+    began: float | None
     proc_root: str = PROC
 
     def look(self, pids: Sequence[int], *, before: Seen | None = None, deadline_s: float) -> Seen:
@@ -78,7 +80,7 @@ class Looker:
             proc_root=self.proc_root,
         )
         look = Look(
-            at_s=round(taken - self.began, 4),
+            at_s=round(taken - self.began, 4) if self.began is not None else 0.0,
             threads=tuple(samples),
             fds=files.facts(open_files),
             file_locks=file_locks.complete(locks, known_paths, open_files.openers, proc_root=self.proc_root),
@@ -153,7 +155,7 @@ def _coverage(
             "open files",
             works=open_files.openers.complete,
             reason=_unsearched(open_files.openers.closed),
-            fix="run as root" if os.geteuid() else "",
+            fix=_search_fix(open_files.openers.closed),
         ),
     ]
     if open_files.problem is not None:
@@ -169,8 +171,16 @@ def _unsearched(closed: Collection[int]) -> str:
     what = "searched for the other ends of pipes and sockets and for who has files open"
     if not closed:
         return f"not every process could be {what} in time"
+    if closed == {0}:
+        return f"processes outside this PID namespace cannot be {what}"
     who = f"pid {next(iter(closed))}" if len(closed) == 1 else f"{len(closed)} processes"
     return f"{who} may not be {what}"
+
+
+def _search_fix(closed: Collection[int]) -> str:
+    if closed == {0}:
+        return "run it on the host, or with --pid=host"
+    return "run as root" if os.geteuid() else ""
 
 
 def _status(source: str, *, works: bool, reason: str, fix: str = "") -> SourceStatus:

@@ -10,6 +10,9 @@ from collections.abc import Iterator
 from pyhangtrace.model.process_table import ProcessStat, ProcessTable, parse_stat
 
 PROC = "/proc"
+
+# PROC_PID_INIT_INO of <linux/proc_ns.h>: the first PID namespace of every kernel has this number.
+_FIRST_PID_NAMESPACE = f"pid:[{0xEFFFFFFC}]"
 _CHUNK = 1 << 16
 
 
@@ -107,3 +110,9 @@ def split_arguments(raw: bytes) -> tuple[str, ...]:
     """A cmdline's arguments. A process that set its title has the whole of it as the first one."""
     text = raw.decode(errors="surrogateescape").rstrip("\0")
     return tuple(text.split("\0")) if text else ()
+
+
+def others_hidden(proc_root: str = PROC) -> bool:
+    """Whether this host has processes that cannot be seen from here, since we are in a PID namespace of our own."""
+    ours = read_link(f"{proc_root}/self/ns/pid")
+    return ours is not None and ours != _FIRST_PID_NAMESPACE
