@@ -212,7 +212,7 @@ class _Run:
             table=self.table,
             job=self.group.members,
             machine=platform.machine(),
-            began=self.seen[0].taken if self.seen else time.monotonic(),
+            began=self.seen[0].taken if self.seen else None,
             proc_root=self.proc_root,
         )
 

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -305,8 +306,18 @@ held.wait()
 """
 
 
+@pytest.fixture
+def heeded_interrupts() -> Iterator[None]:
+    """Jobs in the background of a script ignore SIGINT, and so would all that they start."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM], ids=lambda one: one.name)
-def test_killing_us_leaves_the_target_as_it_was(tmp_path: Path, how: signal.Signals) -> None:
+def test_killing_us_leaves_the_target_as_it_was(
+    tmp_path: Path, how: signal.Signals, heeded_interrupts: None
+) -> None:
     shared = tmp_path / "counter"
     shared.write_bytes(bytes(8))
     with (

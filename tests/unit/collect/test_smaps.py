@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
-import os
-import signal
 from pathlib import Path
 
 import pytest
@@ -14,6 +11,7 @@ from pyhangtrace.collect.guarded import GuardedReader
 from pyhangtrace.collect.tasks import TASKS
 from pyhangtrace.model.evidence import ProcessMemory
 from pyhangtrace.model.kinds import SourceState
+from tests.unit.collect.helpers import program
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -41,37 +39,32 @@ def test_small_processes_that_share_are_walked() -> None:
     assert smaps.reason_to_skip({pid: memory(100 * MIB, 200 * MIB) for pid in range(8)}) is None
 
 
-def test_shares_of_a_page_mapped_by_parent_and_child(tmp_path: Path) -> None:
+_MAPS = """
+    import mmap, signal, sys
+    file = open(sys.argv[1], "rb")
+    view = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+    touched = sum(view[:: mmap.PAGESIZE])
+    print("ready", touched, flush=True)
+    signal.pause()
+"""
+
+
+def test_shares_of_a_page_that_two_map(tmp_path: Path) -> None:
     pytest.importorskip("pyhangtrace._native", reason="the extension is not built")
     size = 32 * MIB
     path = tmp_path / "weights"
     path.write_bytes(b"\1" * size)
-    with path.open("rb") as stream, mmap.mmap(stream.fileno(), size, prot=mmap.PROT_READ) as view:
-        assert sum(view[:: mmap.PAGESIZE]) == size // mmap.PAGESIZE
-        ready, tell = os.pipe()
-        child = os.fork()
-        if child == 0:
-            touched = sum(view[:: mmap.PAGESIZE])
-            os.write(tell, b"." if touched else b"!")
-            while True:
-                signal.pause()
-        try:
-            os.read(ready, 1)
-            memories = {pid: memory(MIB, 2 * size) for pid in (os.getpid(), child)}
-            with GuardedReader(TASKS) as reader:
-                found, status = smaps.exact(reader, memories, deadline_s=10)
-        finally:
-            os.kill(child, 9)
-            os.waitpid(child, 0)
-            os.close(ready)
-            os.close(tell)
+    with program(_MAPS, str(path)) as one, program(_MAPS, str(path)) as other:
+        memories = {child.pid: memory(MIB, 2 * size) for child in (one, other)}
+        with GuardedReader(TASKS) as reader:
+            found, status = smaps.exact(reader, memories, deadline_s=10)
     assert status.state is SourceState.USED
-    pss = [found[pid].pss for pid in (os.getpid(), child)]
-    uss = found[child].uss
-    assert uss is not None
-    # Three map it meanwhile, the reader's helper too (forked from us): the child pays for a share, not for all.
-    assert pss[1] is not None
-    assert size // 4 <= pss[1] - uss <= size
+    for child in (one, other):
+        pss, uss = found[child.pid].pss, found[child.pid].uss
+        assert pss is not None
+        assert uss is not None
+        # Half of the file, and shares of the interpreter and its libraries.
+        assert size // 2 <= pss - uss < size
 
 
 def test_a_process_that_is_gone_is_left_as_it_was() -> None:
