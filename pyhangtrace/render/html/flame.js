@@ -72,7 +72,7 @@
   function rankText(at) {
     const ranks = fold(ranksOf(at));
     const threads = at.classes.reduce((sum, item) => sum + item.members.length, 0);
-    return ranks ? "[" + ranks + "]" : "[" + threads + " threads]";
+    return ranks ? "[" + ranks + "]" : "[" + threads + (threads === 1 ? " thread]" : " threads]");
   }
 
   let root = build();
