@@ -5,6 +5,19 @@ gives numbers of the target's own machine."""
 
 from __future__ import annotations
 
+# From 424 on every architecture has the same numbers.
+_SINCE_424: dict[int, str] = {
+    426: "io_uring_enter",
+    434: "pidfd_open",
+    435: "clone3",
+    437: "openat2",
+    441: "epoll_pwait2",
+    449: "futex_waitv",
+    454: "futex_wake",
+    455: "futex_wait",
+    456: "futex_requeue",
+}
+
 X86_64: dict[int, str] = {
     0: "read",
     1: "write",
@@ -112,15 +125,7 @@ X86_64: dict[int, str] = {
     328: "pwritev2",
     332: "statx",
     333: "io_pgetevents",
-    426: "io_uring_enter",
-    434: "pidfd_open",
-    435: "clone3",
-    437: "openat2",
-    441: "epoll_pwait2",
-    449: "futex_waitv",
-    454: "futex_wake",
-    455: "futex_wait",
-    456: "futex_requeue",
+    **_SINCE_424,
 }
 
 AARCH64: dict[int, str] = {
@@ -218,15 +223,7 @@ AARCH64: dict[int, str] = {
     287: "pwritev2",
     291: "statx",
     292: "io_pgetevents",
-    426: "io_uring_enter",
-    434: "pidfd_open",
-    435: "clone3",
-    437: "openat2",
-    441: "epoll_pwait2",
-    449: "futex_waitv",
-    454: "futex_wake",
-    455: "futex_wait",
-    456: "futex_requeue",
+    **_SINCE_424,
 }
 
 _BY_MACHINE = {"x86_64": X86_64, "aarch64": AARCH64}

@@ -12,7 +12,6 @@ from pyhangtrace.model.report import (
     Culprit,
     Report,
     ReportHolder,
-    ReportProcess,
     ReportThread,
     Verdict,
     Victim,
@@ -102,21 +101,13 @@ def deadlock() -> Report:
         ReportThread(tid=tid, name=name, comm="python", state="S", wait=f"w{tid}")
         for tid, name in ((50, "MainThread"), (51, "reader"), (52, "writer"))
     )
-    process = ReportProcess(
+    process = replace(
+        sample.outsider(),
         pid=50,
-        ppid=1,
-        host="h",
-        rank=None,
-        local_rank=None,
-        coords={},
-        rank_from=(),
         role=Role.OTHER,
         title="/usr/bin/python serve.py",
         state="S",
-        exit_code=None,
         asleep_for_s=5.0,
-        memory=sample.outsider().memory,
-        probe=None,
         threads=threads,
     )
     joins = Wait(id="w50", pid=50, tid=50, kind=WaitKind.JOIN, holder=ReportHolder(pid=50, tid=51))
