@@ -105,19 +105,6 @@ class Scene:
                 queue.extend(self.children.get(child, ()))
         return tuple(found)
 
-    def rank_above(self, pid: int) -> int | None:
-        """The process itself, or the nearest one above it, that is a rank; its pid."""
-        seen: set[int] = set()
-        while pid not in seen:
-            seen.add(pid)
-            if self.who.rank(pid) is not None:
-                return pid
-            process = self.processes.get(pid)
-            if process is None:
-                return None
-            pid = process.ppid
-        return None
-
     def is_compiler(self, pid: int) -> bool:
         """A compiler, linker or build tool, by role or name."""
         process = self.processes.get(pid)

@@ -103,11 +103,6 @@ class GuardedReader:
         self.close()
 
     @property
-    def given_up(self) -> dict[int, str]:
-        """Processes that no task is let near any more, and why."""
-        return dict(self._skip)
-
-    @property
     def helper_pid(self) -> int | None:
         """The process that reads for us now; `None` between two of them."""
         return self._helper.pid if self._helper is not None else None

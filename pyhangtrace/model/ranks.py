@@ -18,16 +18,3 @@ def fold(ranks: Iterable[int]) -> str:
         parts.append(str(first) if first == last else f"{first}-{last}")
         start = end + 1
     return ",".join(parts)
-
-
-def unfold(text: str) -> tuple[int, ...]:
-    """Reads what `fold` wrote. Raises ValueError on anything else."""
-    ranks: set[int] = set()
-    for part in filter(None, text.split(",")):
-        first, dash, last = part.partition("-")
-        low = int(first)
-        high = int(last) if dash else low
-        if high < low or low < 0:
-            raise ValueError(f"not a rank range: {part!r}")
-        ranks.update(range(low, high + 1))
-    return tuple(sorted(ranks))
