@@ -30,7 +30,7 @@ from pyhangtrace.probes.bcc_loader import Unavailable, load_bcc
 from pyhangtrace.probes.tracefs import MOUNT_COMMAND, Tracefs
 from pyhangtrace.probes.window import Window
 
-RUN_AS_ROOT = "run as root (or with CAP_BPF, CAP_PERFMON and CAP_SYS_ADMIN)"
+RUN_AS_ROOT = "run as root (or with CAP_BPF, CAP_PERFMON and CAP_DAC_READ_SEARCH where tracefs is mounted)"
 _LOADING_LIMIT_S = 30  # an import from a cold disk and a compilation on a busy machine
 
 
