@@ -32,6 +32,8 @@ _STARTERS = (
     "<frozen runpy>",
     "<string>",
 )
+# Lies between every collective of torch.distributed and its caller.
+_WRAPPERS = ("/torch/distributed/c10d_logger.py",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,28 +91,35 @@ class _Entries:
         )
 
     def all(self) -> Iterator[_Entry]:
-        """Victims, those named, and the rest of the chain."""
+        """Victims, then those named and the rest of the chain, each before the one it waits for."""
         verdict = self._report.verdict
         for victim in verdict.victims:
             yield self._entry(victim.pid, victim.tid, self._waits.get(victim.wait or ""), victim=True)
-        missing = self._never_came()
+        causes = {}
         why = cause_words(self._report)
         for culprit in verdict.culprits:
-            if culprit.pid is None:
-                continue
-            yield self._entry(
-                culprit.pid,
-                culprit.tid,
-                self._waits.get(culprit.wait or ""),
-                missing=culprit.rank is not None and culprit.rank in missing,
-                why=why,
-            )
+            causes[culprit.wait] = why
             # Of one culprit's chain the cause is the first one's; parties are all in the same thing.
             why = why if culprit.part is Part.PARTY else ""
-        for wait in self._further:
-            yield self._entry(wait.pid, wait.tid, wait)
+        threads = [
+            (culprit.pid, culprit.tid, self._waits.get(culprit.wait or ""))
+            for culprit in verdict.culprits
+            if culprit.pid is not None
+        ]
+        threads += [(wait.pid, wait.tid, wait) for wait in self._further]
+        order = {name: number for number, name in enumerate(verdict.chain)}
+        missing = self._never_came()
+        for pid, tid, wait in sorted(
+            threads, key=lambda item: order.get(item[2].id, len(order)) if item[2] else len(order)
+        ):
+            process = self._processes.get(pid)
+            rank = process.rank if process is not None else None
+            yield self._entry(
+                pid, tid, wait, missing=rank in missing, why=causes.get(wait.id, "") if wait else ""
+            )
+            missing.discard(rank)
 
-    def _never_came(self) -> set[int]:
+    def _never_came(self) -> set[int | None]:
         """Ranks missing in the collectives that the victims wait in."""
         waited_in = {
             wait.object.collective
@@ -191,7 +200,7 @@ def _stack_lines(thread: ReportThread | None) -> list[str]:
     """The innermost Python frames, where there are any, else native ones: enough to open the file at the line."""
     if thread is None:
         return []
-    python = [frame for frame in thread.stack if frame.file]
+    python = [frame for frame in thread.stack if frame.file and not frame.file.endswith(_WRAPPERS)]
     starters = [(frame.file or "").endswith(_STARTERS) for frame in python]
     # A library's own wait may lie in the same file as its start: only what is outside of the program's code goes.
     own = starters.index(False) if False in starters else len(starters)

@@ -170,9 +170,10 @@ def wait_words(wait: Wait, report: Report, *, known: Collection[int] = ()) -> st
         return f"{_WITH_HOLDER[wait.kind]} {holder}"
     if wait.kind is WaitKind.TIMER and thing.remaining_s is not None:
         words += f" for another {age(thing.remaining_s)}"
-    if wait.kind is WaitKind.P2P and thing.peer_rank is not None:
-        words += f" with rank {thing.peer_rank}"
     named = thing.path or thing.name
+    if wait.kind is WaitKind.P2P:
+        words = f"waits in {clean(named)}" if named else words
+        return f"{words} with rank {thing.peer_rank}" if thing.peer_rank is not None else words
     if named and named.startswith(_SAYS_ITS_KIND) and wait.kind in (WaitKind.PIPE, WaitKind.SOCKET):
         words = f"waits on {clean(named)}"
     elif named:

@@ -201,3 +201,11 @@ def test_rows_end_with_the_page() -> None:
     verdict = replace(report.verdict, culprits=(), victims=(), chain=tuple(wait.id for wait in many))
     text = render_text(replace(report, waits=many, verdict=verdict), color=False)
     assert "and 24 more (see -o FILE.html)" in text
+
+
+def test_rows_follow_the_chain() -> None:
+    report = sample.report()
+    verdict = replace(report.verdict, culprits=report.verdict.culprits[::-1])
+    text = render_text(replace(report, verdict=verdict), color=False)
+    assert text.index("  rank 3  ") < text.index("  pid 9911  ")
+    assert text.count("never entered it") == 1
