@@ -227,6 +227,7 @@ class _Finder:
         starter = self._common_parent(members)
         if starter is not None:
             members.insert(0, starter)
+            members.extend(self._ended_below(starter, members))
         shown = " ".join(key)
         found_by = f"{len(members)} processes with {shown}"
         return _Found(
@@ -254,6 +255,15 @@ class _Finder:
         if row.uid != self._table[members[0]].uid or recognise.boundary(row.comm, self._arguments(parent)):
             return None
         return parent
+
+    def _ended_below(self, starter: int, members: Sequence[int]) -> list[int]:
+        """Zombies among the children of who started the ranks: they have no environment left to be known by."""
+        inside = set(members)
+        return [
+            child
+            for child in self._table.children(starter)
+            if self._table[child].state in "ZX" and child not in inside and child not in self._excluded
+        ]
 
     def _below(self, root: int) -> tuple[int, ...]:
         found = (root, *self._table.descendants(root))

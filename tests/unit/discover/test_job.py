@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -383,3 +383,13 @@ def test_a_parent_that_is_rank_0_in_memory_only(host: Host) -> None:
     identities = host.roles(902, program_environs=memory)
     assert ranks(identities) == {901: 1, 902: 2}
     assert identities[900].role is Role.LAUNCHER
+
+
+def test_zombies_of_who_started_the_ranks_belong_to_the_job(host: Host) -> None:
+    store = {"WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+    host.add(900, 50, "python", "start.py")
+    host.add(901, 900, "python", "rank.py", RANK="0", **store)
+    host.add(902, 900, "python", "rank.py", RANK="1", **store)
+    host.add(903, 900, comm="python")
+    host.rows[-1] = replace(host.rows[-1], state="Z")
+    assert host.find(901).members == (900, 901, 902, 903)
