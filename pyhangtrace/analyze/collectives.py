@@ -22,6 +22,11 @@ from pyhangtrace.model.kinds import Confidence, Edge, Kind, Role, WaitKind
 from pyhangtrace.model.report import Collective, Mismatched, ReportFrame
 
 
+# ProcessGroupGloo starts two threads for each group (its default, which init_process_group cannot change).
+_RUN_LOOP = "ProcessGroupGloo::runLoop"
+_LOOPS_A_GROUP = 2
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matched:
     """Waits with their targets filled in, the operations, and how the group parted ways, if it did."""
@@ -56,23 +61,31 @@ def match(scene: Scene, waits: Mapping[Key, Blocked]) -> Matched:
     return Matched(waits=done, collectives=tuple(found), parted=parted)
 
 
+def groups_of(scene: Scene, pid: int) -> int:
+    """How many process groups of gloo a process has joined: each runs loops of its own. 0 if no stack shows any."""
+    loops = sum(
+        any(_RUN_LOOP in frame.function for frame in sample.frames)
+        for key in scene.threads_of(pid)
+        if (sample := scene.thread(key)) is not None
+    )
+    return -(-loops // _LOOPS_A_GROUP)
+
+
 def absent_key(scene: Scene, rank: int) -> Key:
     """Stands for a rank without a process: its zombie if there is exactly one it can be, else the rank itself."""
-    if len(scene.who.ranks_missing) == 1:
-        parents = {
-            scene.processes[pid].ppid for pid in scene.who.pid_of_rank.values() if pid in scene.processes
-        }
-        dead = [
-            pid
-            for pid, process in sorted(scene.processes.items())
-            if scene.exited(pid)
-            and process.ppid in parents
-            and process.role in (Role.RANK, Role.OTHER)
-            and scene.who.rank(pid) is None
-        ]
-        if len(dead) == 1:
-            return (dead[0], 0)
-    return (-1 - rank, 0)
+    ended = scene.who.ended
+    return (ended[0], 0) if len(ended) == 1 else (-1 - rank, 0)
+
+
+def _left_early(scene: Scene, keys: Sequence[Key]) -> frozenset[Key]:
+    """Who has ended without an error, or nobody knows how, while somebody who has not come lives.
+
+    A rank may end when its own part is done, so that others still wait does not say that they wait for it.
+    """
+    ended = {key for key in keys if key[0] < 0 or scene.exited(key[0])}
+    if len(ended) == len(set(keys)):
+        return frozenset()
+    return frozenset(key for key in ended if not scene.exit_status(key))
 
 
 def _name_by_run_loop(scene: Scene, waits: dict[Key, Blocked]) -> None:
@@ -116,6 +129,8 @@ def _match_ranks(
     world = _world(scene)
     outside = tuple(rank for rank in world if rank not in inside)
     stopped_inside = _stopped_inside(scene, waits)
+    # No frame says which group a call is for; with more than one, members are only those that are seen in it.
+    one_group = all(groups_of(scene, pid) <= 1 for pid in {key[0] for key in keys})
     parted: Kind | None = None
     sites: dict[str, list[Key]] = {}
     if not outside and len(by_op) == 1:
@@ -128,9 +143,10 @@ def _match_ranks(
         mismatched: tuple[Mismatched, ...] = ()
         targets: dict[Key, tuple[Key, ...]] = {}
         if outside:
-            missing = outside
-            goal = tuple(_front_of_rank(scene, waits, rank) for rank in outside)
-            targets = dict.fromkeys(members, goal)
+            fronts = {rank: _front_of_rank(scene, waits, rank) for rank in outside}
+            left = _left_early(scene, tuple(fronts.values()))
+            missing = tuple(rank for rank in outside if fronts[rank] not in left)
+            targets = dict.fromkeys(members, tuple(fronts[rank] for rank in missing))
         elif others:
             parted = Kind.COLLECTIVE_OP_MISMATCH
             missing = others
@@ -152,13 +168,13 @@ def _match_ranks(
         found.append(
             Collective(
                 id=name,
-                group="default_pg" if backend != "multiprocessing" else backend,
+                group=_group_name(backend, one_group=one_group),
                 backend=backend,
                 op=op,
                 root=roots.pop() if len(roots) == 1 else None,
-                expected=world,
+                expected=world if one_group else entered,
                 entered=tuple(sorted({*entered, *(rank for rank in stopped_inside if rank in missing)})),
-                missing=missing,
+                missing=missing if one_group else (),
                 mismatched=mismatched,
                 sources=("stack",),
             )
@@ -173,6 +189,12 @@ def _match_ranks(
                 standing=Standing.FIRM if len(world) > 1 else Standing.OPAQUE,
             )
     return parted
+
+
+def _group_name(backend: str, *, one_group: bool) -> str:
+    if backend == "multiprocessing":
+        return backend
+    return "default_pg" if one_group else "unknown group"
 
 
 def _site(wait: Blocked) -> str:
@@ -213,7 +235,9 @@ def _match_processes(
         and "resource_tracker" not in scene.processes[pid].title
     )
     counted = len(parties) == 1 and parties == {len(inside) + len(brothers)}
-    goal = tuple(front(scene, waits, pid) for pid in brothers)
+    fronts = tuple(front(scene, waits, pid) for pid in brothers)
+    left = _left_early(scene, fronts)
+    goal = tuple(key for key in fronts if key not in left)
     name = f"c{len(found)}"
     call = waits[keys[0]].call
     found.append(
@@ -267,7 +291,9 @@ def _match_rendezvous(scene: Scene, waits: dict[Key, Blocked]) -> None:
     if not inside:
         return
     outside = tuple(rank for rank in _world(scene) if rank not in inside)
-    goal = tuple(_front_of_rank(scene, waits, rank) for rank in outside)
+    fronts = tuple(_front_of_rank(scene, waits, rank) for rank in outside)
+    left = _left_early(scene, fronts)
+    goal = tuple(key for key in fronts if key not in left)
     for key in sorted(waits):
         wait = waits[key]
         if wait.kind is not WaitKind.RENDEZVOUS:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from pyhangtrace.analyze.blocked import GROUP_KINDS, Blocked, Standing
+from pyhangtrace.analyze.calls import Meaning
 from pyhangtrace.analyze.causes import (
     cause_of,
     cause_of_cycle,
@@ -13,7 +14,7 @@ from pyhangtrace.analyze.causes import (
     lead_of,
     symptom_of,
 )
-from pyhangtrace.analyze.collectives import report_frame
+from pyhangtrace.analyze.collectives import groups_of, report_frame
 from pyhangtrace.analyze.finding import (
     NOBODY,
     Case,
@@ -65,7 +66,7 @@ def hung_verdict(case: Case, hung: Sequence[Key], seeds: Sequence[Key]) -> Findi
         state=State.HUNG,
         symptom=symptom_of(case.scene, waits, chain) if len(chain) > 1 else None,
         cause=cause,
-        confidence=confidence_of(waits, chain, (), end),
+        confidence=_sure(case, chain, end),
         named=named,
         victims=victims_of(case, hung, named, chain),
         chain=chain,
@@ -116,11 +117,27 @@ def _cycle_on(judged: Judged, chain: Sequence[Key]) -> tuple[Key, ...]:
 
 def _exit_or(case: Case, seed: Key, chain: Sequence[Key], lead: int, end: Fate) -> Kind:
     if end is Fate.GONE and chain[lead] not in case.waits:
-        started = case.waits[seed].kind is not WaitKind.RENDEZVOUS
-        if chain[lead][0] < 0 and not started:
+        if chain[lead][0] < 0 and not _had_come(case, seed):
             return Kind.RENDEZVOUS_MISSING_RANK
         return exit_cause(case.scene, chain[lead][0])
     return cause_of(case.scene, case.waits, chain, lead, end)
+
+
+def _sure(case: Case, chain: Sequence[Key], end: Fate) -> Confidence:
+    confidence = confidence_of(case.waits, chain, (), end)
+    ended_well = end is Fate.GONE and not case.scene.exit_status(chain[-1])
+    # Nobody knows that it failed: it may have done its part before it ended.
+    is_group = any(key in case.waits and case.waits[key].kind in GROUP_KINDS for key in chain)
+    return Confidence.LIKELY if ended_well and is_group and confidence is Confidence.PROVEN else confidence
+
+
+def _had_come(case: Case, seed: Key) -> bool:
+    """Whether the ranks without a process were there once: they left zombies, or the group had come together."""
+    wait = case.waits[seed]
+    if case.scene.who.ended or wait.kind is not WaitKind.RENDEZVOUS:
+        return True
+    opening = wait.call is not None and wait.call.meaning is not Meaning.STORE
+    return not opening and groups_of(case.scene, seed[0]) > 0
 
 
 def _deadlock(

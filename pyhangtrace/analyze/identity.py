@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyhangtrace.model.evidence import Evidence, ProcessFacts, RankClaim
 from pyhangtrace.model.kinds import Role, SourceState
@@ -37,6 +37,7 @@ class Identities:
 
     `one_host` is False when ranks live elsewhere too, so that one without a process here proves nothing. Neither
     does it while there are `nameless` processes beside the ranks, any of which may be the one that is not seen.
+    `ended` are the zombies that the missing ranks have become: as many as are missing, which is which if it is one.
     """
 
     by_pid: Mapping[int, Identity]
@@ -45,6 +46,7 @@ class Identities:
     one_host: bool
     nameless: tuple[int, ...]
     coverage: tuple[Coverage, ...]
+    ended: tuple[int, ...] = ()
 
     def rank(self, pid: int) -> int | None:
         """The process' global rank, None if unknown or disputed."""
@@ -85,7 +87,7 @@ def identify(evidence: Evidence) -> Identities:
         unseen = fold(set(range(world_size)) - set(pid_of_rank))
         words = f"nothing says who of pid {', '.join(map(str, nameless))} is rank {unseen}"
         notes.append(Coverage(source="ranks", state=SourceState.ABSENT, reason=words))
-    return Identities(
+    identities = Identities(
         nameless=nameless,
         by_pid=by_pid,
         pid_of_rank=pid_of_rank,
@@ -93,6 +95,27 @@ def identify(evidence: Evidence) -> Identities:
         one_host=_one_host(evidence, world_size),
         coverage=tuple(notes),
     )
+    zombies = _zombies(evidence, by_pid)
+    as_many = bool(zombies) and len(zombies) == len(identities.ranks_missing)
+    return replace(identities, ended=zombies) if as_many else identities
+
+
+def _zombies(evidence: Evidence, by_pid: Mapping[int, Identity]) -> tuple[int, ...]:
+    """Ended children of who started the ranks, those under the ranks' name first; only their rank is not known."""
+    processes = {process.pid: process for process in evidence.processes}
+    ranks = _ranks(by_pid)
+    starters = {processes[pid].ppid for pid in ranks}
+    names = {processes[pid].comm for pid in ranks}
+    ended = [
+        pid
+        for pid, process in sorted(processes.items())
+        if (process.state in ("Z", "X") or process.gone)
+        and process.ppid in starters
+        and process.role in (Role.RANK, Role.OTHER)
+        and pid not in ranks
+    ]
+    alike = [pid for pid in ended if processes[pid].comm in names]
+    return tuple(alike or ended)
 
 
 def _merge(process: ProcessFacts, notes: list[Coverage]) -> Identity:

@@ -94,6 +94,12 @@ class Scene:
         process = self.processes.get(pid)
         return pid in self.vanished or (process is not None and (process.gone or process.state in ("Z", "X")))
 
+    def exit_status(self, key: Key) -> int | None:
+        """The wait status an ended process left, or that all missing ranks left; None if nobody knows."""
+        pids = (key[0],) if key[0] > 0 else self.who.ended
+        left = {process.exit_code for pid in pids if (process := self.processes.get(pid)) is not None}
+        return left.pop() if len(left) == 1 else None
+
     def descendants(self, pid: int) -> tuple[int, ...]:
         """All processes below this one, nearest first."""
         found: list[int] = []

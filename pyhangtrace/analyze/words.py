@@ -80,7 +80,7 @@ def waiting(case: Case, key: Key) -> str:
     wait = case.waits.get(key)
     if wait is None:
         if case.scene.exited(key[0]) or key[0] < 0:
-            return "has exited"
+            return ended(case, key)
         process = case.scene.processes.get(key[0])
         why = f" ({process.problem})" if process is not None and process.problem else ""
         return f"could not be looked at{why}"
@@ -110,6 +110,15 @@ def waiting(case: Case, key: Key) -> str:
     if wait.cause is Kind.IPC_PIPE_FULL:
         return f"writes to a full {wait.kind.value}{_holder(case, wait)}{age}"
     return f"waits for {thing}{path}{_holder(case, wait)}{_where(case, key)}{age}"
+
+
+def ended(case: Case, key: Key) -> str:
+    """How a process that is gone came to its end: `has ended with exit code 3`, `was killed by signal 9`."""
+    status = case.scene.exit_status(key)
+    if status is None:
+        return "is gone" if key[0] < 0 else "has ended"
+    by = status & 0x7F
+    return f"was killed by signal {by}" if by else f"has ended with exit code {status >> 8}"
 
 
 def _holder(case: Case, wait: Blocked) -> str:
@@ -176,7 +185,8 @@ def _accuse(case: Case, finding: Finding) -> str:
         return "Somebody waits without end, and who keeps it waiting is not known."
     absent = [one.rank for one in finding.named if one.part is Part.ABSENT and one.rank is not None]
     if absent and first.key is None:
-        verb = "never started" if finding.cause is Kind.RENDEZVOUS_MISSING_RANK else "is gone"
+        gone = ended(case, finding.chain[-1] if finding.chain else (-1 - absent[0], 0))
+        verb = "never started" if finding.cause is Kind.RENDEZVOUS_MISSING_RANK else gone
         return f"Rank {fold(absent)} {verb}; {_victims(case, finding, verb=' waiting for it')}."
     if first.key is not None and {key[0] for key in finding.victims} == {first.key[0]}:
         # All in one process: the chain tells it best from its start.

@@ -537,3 +537,72 @@ def test_serving_thread_met_on_the_cpu_for_a_moment_is_no_way_out() -> None:
     fds = [b.pipe(103, 9, 5, Holder(pid=103, mode="w"))]
     looks = (b.look(*threads, loop, fds=fds), b.look(*threads, awake, at=0.1, fds=fds))
     check(b.evidence(b.ranks(4), looks), Kind.LOCK_HELD, first=(3, 103, 203))
+
+
+IN_STORE = (
+    b.native("c10d::TCPStore::doWait(c10::ArrayRef<std::string>, std::chrono::duration<long>)"),
+    b.py("work"),
+)
+RUN_LOOP = (b.native("c10d::ProcessGroupGloo::runLoop(int)"),)
+
+
+def in_store(pid: int, *, loops: int = 2) -> list[Any]:
+    """A rank of a group that has come together, in the store for a reason of its own."""
+    main = b.sleeper(pid, frames=IN_STORE, syscall=b.POLL)
+    return [main, *(b.sleeper(pid, pid + 1000 + loop, frames=RUN_LOOP) for loop in range(loops))]
+
+
+def test_a_rank_that_ended_well_is_not_blamed_while_another_one_lives() -> None:
+    on_lock = b.on_python_lock(102, owner=202)
+    ended = b.process(103, state="Z", exit_code=0)
+    others = [b.in_collective(pid, "broadcast") for pid in (100, 101)]
+    looks = b.twice(*others, on_lock, b.asleep(102, 202, seconds=3600))
+    report = analyze(b.evidence([*b.ranks(4)[:3], ended], looks))
+    assert report.verdict.cause is Kind.LOCK_HELD
+    assert [who.rank for who in report.verdict.culprits] == [2]
+    assert report.collectives[0].missing == (2,)
+
+
+def test_a_rank_that_failed_is_blamed_whoever_else_is_late() -> None:
+    failed = b.process(103, state="Z", exit_code=3 << 8)
+    others = [b.in_collective(pid) for pid in (100, 101)]
+    looks = b.twice(*others, b.asleep(102, seconds=7200))
+    report = analyze(b.evidence([*b.ranks(4)[:3], failed], looks))
+    assert report.verdict.cause is Kind.PEER_EXITED
+    assert (3, 103) in [(who.rank, who.pid) for who in report.verdict.culprits]
+    assert "exit code 3" in report.verdict.summary
+
+
+def test_a_rank_that_ended_well_alone_is_named_without_proof() -> None:
+    ended = b.process(103, state="Z", exit_code=0)
+    looks = b.twice(*(b.in_collective(pid) for pid in (100, 101, 102)))
+    verdict = analyze(b.evidence([*b.ranks(4)[:3], ended], looks)).verdict
+    assert (verdict.cause, verdict.confidence) == (Kind.PEER_EXITED, Confidence.LIKELY)
+    assert "has ended with exit code 0" in verdict.summary
+
+
+def test_two_zombies_for_two_ranks_are_those_ranks() -> None:
+    ended = [b.process(pid, state="Z", exit_code=9) for pid in (102, 103)]
+    looks = b.twice(*in_store(100, loops=0), *in_store(101, loops=0))
+    verdict = analyze(b.evidence([*b.ranks(4)[:2], *ended], looks)).verdict
+    assert verdict.cause is Kind.PEER_EXITED
+    assert [who.rank for who in verdict.culprits] == [2, 3]
+    assert "killed by signal 9" in verdict.summary
+
+
+def test_a_group_that_had_come_together_lacks_no_start() -> None:
+    looks = b.twice(*in_store(100), *in_store(101))
+    verdict = analyze(b.evidence(b.ranks(3)[:2], looks)).verdict
+    assert verdict.cause is Kind.PEER_EXITED
+    assert verdict.confidence is not Confidence.PROVEN
+    assert not any("start rank" in step for step in verdict.next_steps)
+
+
+def test_with_several_groups_no_group_is_claimed() -> None:
+    loops = [
+        b.sleeper(pid, pid + 1000 + loop, frames=RUN_LOOP) for pid in (100, 101, 102) for loop in range(4)
+    ]
+    report = analyze(missing_rank(b.asleep(103, seconds=3600), *loops))
+    assert report.verdict.culprits[0].rank == 3
+    (collective,) = report.collectives
+    assert (collective.group, collective.expected, collective.missing) == ("unknown group", (0, 1, 2), ())
