@@ -48,6 +48,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=seeds, default=seeds("1-20"), metavar="1-50")
     parser.add_argument("--no-torch", action="store_true", help="only jobs that need no PyTorch")
     parser.add_argument("--plans", action="store_true", help="only say what the seeds stand for")
+    parser.add_argument("--python", default="{python}", metavar="PATH", help="interpreter of the jobs")
     parser.add_argument("--save", type=Path, metavar="FOLDER", help="keep program and evidence of failures")
     options = parser.parse_args()
     torch = not options.no_torch and importlib.util.find_spec("torch") is not None
@@ -59,7 +60,7 @@ def main() -> int:
             print(f"{seed:>5} {describe(plan)}")
             continue
         try:
-            trial = try_plan(plan)
+            trial = try_plan(plan, python=options.python)
         except NotReached as problem:
             counts["not reached"] += 1
             print(f"{seed:>5} not reached  {describe(plan)}\n      {problem}", flush=True)

@@ -22,7 +22,7 @@ _AT_MEETING = {
 }
 
 
-def build(plan: Plan, folder: Path) -> Case:
+def build(plan: Plan, folder: Path, *, python: str = "{python}") -> Case:
     """Writes the program of a plan into a folder. The returned case may be run as long as it is there."""
     written = Written(plan)
     path = folder / f"{written.words.name()}.py"
@@ -33,27 +33,27 @@ def build(plan: Plan, folder: Path) -> Case:
     places = dict(zip(roles, _waits(plan), strict=True)) if roles else {}
     foreign = plan.foreign_from()
     if plan.bystander:
-        programs.append(_program(path, env, "bystander", "None", members={"bystander": Waits.SLEEP}))
+        programs.append(_program(python, path, env, "bystander", "None", members={"bystander": Waits.SLEEP}))
     if foreign is not None:
         assert written.foreign is not None
         name = written.foreign.removeprefix("os.path.join(FOLDER, ").removesuffix(")").strip("'\"")
         given = "{scratch}/" + name
         members = {role: places[role] for role in roles[foreign:]}
-        programs.append(_program(path, env, written.actors[foreign], given, members=members))
+        programs.append(_program(python, path, env, written.actors[foreign], given, members=members))
     members = {member(plan, number): _meeting_place(plan) for number in range(plan.ranks)}
     members |= {role: places[role] for role in roles[:foreign]}
     if plan.launch is Launch.SIBLINGS:
         ranks = tuple(range(plan.ranks))
         programs.append(
             Program(
-                argv=("{python}", str(path)),
+                argv=(python, str(path)),
                 members=members,
                 env={"JOB_FOLDER": "{scratch}"},
                 ranks=ranks,
             )
         )
     else:
-        programs.append(_program(path, env, members={**members, "launcher": Waits.ANY}))
+        programs.append(_program(python, path, env, members={**members, "launcher": Waits.ANY}))
     own = [role for role in members if plan.meeting is Meeting.GLOO or role not in roles[1:]]
     return Case(
         kind=f"seed-{plan.seed}",
@@ -84,8 +84,8 @@ def describe(plan: Plan) -> str:
     return f"{job}; {what}" + (f"; beside {', '.join(beside)}" if beside else "")
 
 
-def _program(path: Path, env: dict[str, str], *argv: str, members: dict[str, Waits]) -> Program:
-    return Program(argv=("{python}", str(path), *argv), members=members, env=env)
+def _program(python: str, path: Path, env: dict[str, str], *argv: str, members: dict[str, Waits]) -> Program:
+    return Program(argv=(python, str(path), *argv), members=members, env=env)
 
 
 def _meeting_place(plan: Plan) -> Waits:

@@ -33,14 +33,14 @@ class Trial:
     evidence: bytes | None
 
 
-def try_plan(plan: Plan) -> Trial:
-    """Starts the job of a plan, attaches to one of its members and judges.
+def try_plan(plan: Plan, *, python: str = "{python}") -> Trial:
+    """Starts the job of a plan, attaches to one of its members and judges. `python` is the interpreter it runs by.
 
     Raises NotReached when the job does not come to where it should be.
     """
     with tempfile.TemporaryDirectory(prefix="generated-") as name:
         folder = Path(name)
-        case = build(plan, folder)
+        case = build(plan, folder, python=python)
         program = next(folder.glob("*.py")).read_text()
         role = case.attach[0]
         with running(case) as stage:
@@ -132,7 +132,7 @@ def judge_threads(
             wrong.append(f"the chain passes thread {key[1]} of pid {key[0]}, which has no part in it")
     named = [(entry["pid"], entry["tid"]) for entry in verdict["culprits"]]
     last = max((actors.index(key) for key in named if key in actors), default=len(actors))
-    for entry in verdict["victims"] if not verdict["cycle"] else ():
+    for entry in verdict["victims"] if plan.back_to is None else ():
         key = (entry["pid"], entry["tid"])
         if key in actors and actors.index(key) > last:
             wrong.append(f"calls thread {key[1]} of pid {key[0]} a victim of those who wait for it")
