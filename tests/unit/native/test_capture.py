@@ -252,6 +252,9 @@ def test_a_kernel_thread() -> None:
 
 def test_a_stopped_process_is_looked_at_and_left_stopped() -> None:
     with running("cat", ready=False) as pid:
+        # Stopped while it starts, it would have no stack yet.
+        started = "__libc_start_main"
+        until(lambda process: any(frame[1] == started for frame in process["threads"][0]["frames"]), pid)
         os.kill(pid, signal.SIGSTOP)
         process = until(lambda process: process["threads"][0]["state"] == "T", pid)
         assert process["error"] is None
