@@ -202,6 +202,9 @@ _GLOO_OPS = {
 # Operations that one rank begins: the others may wait for its next request for hours.
 FROM_ONE_ROOT = frozenset({"broadcast", "broadcast_object_list", "scatter", "scatter_object_list"})
 
+# Operations with a root: who has sent or received its part is done, whatever the others do.
+LEFT_EARLY = FROM_ONE_ROOT | {"reduce", "gather", "gather_object"}
+
 
 def short(function: str) -> str:
     """The last part of a qualified Python name: `Condition.wait` and `wait` (before 3.11) are one."""

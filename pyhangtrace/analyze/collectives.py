@@ -13,14 +13,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyhangtrace.analyze.blocked import Blocked, Standing
-from pyhangtrace.analyze.calls import Meaning, gloo_work, recognise
+from pyhangtrace.analyze.calls import LEFT_EARLY, Meaning, gloo_work, recognise
 from pyhangtrace.analyze.fronts import front
 from pyhangtrace.analyze.holders import named
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.model.evidence import Frame
 from pyhangtrace.model.kinds import Confidence, Edge, Kind, Role, WaitKind
 from pyhangtrace.model.report import Collective, Mismatched, ReportFrame
-
 
 # ProcessGroupGloo starts two threads for each group (its default, which init_process_group cannot change).
 _RUN_LOOP = "ProcessGroupGloo::runLoop"
@@ -77,15 +76,16 @@ def absent_key(scene: Scene, rank: int) -> Key:
     return (ended[0], 0) if len(ended) == 1 else (-1 - rank, 0)
 
 
-def _left_early(scene: Scene, keys: Sequence[Key]) -> frozenset[Key]:
+def _left_early(scene: Scene, keys: Sequence[Key], *, together: bool) -> frozenset[Key]:
     """Who has ended without an error, or nobody knows how, while somebody who has not come lives.
 
-    A rank may end when its own part is done, so that others still wait does not say that they wait for it.
+    A rank may end when its own part is done, so that others still wait does not say that they wait for it. Where none
+    can be done before all have come, `together`, one that failed has not come; elsewhere it may have failed since.
     """
     ended = {key for key in keys if key[0] < 0 or scene.exited(key[0])}
     if len(ended) == len(set(keys)):
         return frozenset()
-    return frozenset(key for key in ended if not scene.exit_status(key))
+    return frozenset(key for key in ended if not (together and scene.exit_status(key)))
 
 
 def _name_by_run_loop(scene: Scene, waits: dict[Key, Blocked]) -> None:
@@ -144,7 +144,8 @@ def _match_ranks(
         targets: dict[Key, tuple[Key, ...]] = {}
         if outside:
             fronts = {rank: _front_of_rank(scene, waits, rank) for rank in outside}
-            left = _left_early(scene, tuple(fronts.values()))
+            together = one_group and not LEFT_EARLY.intersection(by_op)
+            left = _left_early(scene, tuple(fronts.values()), together=together)
             missing = tuple(rank for rank in outside if fronts[rank] not in left)
             targets = dict.fromkeys(members, tuple(fronts[rank] for rank in missing))
         elif others:
@@ -236,7 +237,7 @@ def _match_processes(
     )
     counted = len(parties) == 1 and parties == {len(inside) + len(brothers)}
     fronts = tuple(front(scene, waits, pid) for pid in brothers)
-    left = _left_early(scene, fronts)
+    left = _left_early(scene, fronts, together=True)
     goal = tuple(key for key in fronts if key not in left)
     name = f"c{len(found)}"
     call = waits[keys[0]].call
@@ -292,7 +293,7 @@ def _match_rendezvous(scene: Scene, waits: dict[Key, Blocked]) -> None:
         return
     outside = tuple(rank for rank in _world(scene) if rank not in inside)
     fronts = tuple(_front_of_rank(scene, waits, rank) for rank in outside)
-    left = _left_early(scene, fronts)
+    left = _left_early(scene, fronts, together=False)
     goal = tuple(key for key in fronts if key not in left)
     for key in sorted(waits):
         wait = waits[key]

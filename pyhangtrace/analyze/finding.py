@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pyhangtrace.analyze.blocked import GROUP_KINDS, Blocked
 from pyhangtrace.analyze.collectives import Matched
-from pyhangtrace.analyze.graph import Judged
+from pyhangtrace.analyze.graph import Fate, Judged
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.model.kinds import Confidence, Kind, Part, Role, State
 from pyhangtrace.model.report import Divergence
@@ -105,7 +105,8 @@ def other_missing(case: Case, seed: Key, chain: Sequence[Key], named: Sequence[N
     found: list[Named] = []
     known = {who.key[0] for who in named if who.key is not None} | {key[0] for key in chain}
     for target in case.waits[seed].targets:
-        if target in chain or target[0] in known or not case.judged.fate(target).hung:
+        fate = case.judged.fate(target)
+        if target in chain or target[0] in known or not (fate.hung or fate is Fate.BUSY):
             continue
         path = case.judged.chain(target)
         if any(key[0] in known for key in path) or any(

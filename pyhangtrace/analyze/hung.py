@@ -128,7 +128,10 @@ def _sure(case: Case, chain: Sequence[Key], end: Fate) -> Confidence:
     ended_well = end is Fate.GONE and not case.scene.exit_status(chain[-1])
     # Nobody knows that it failed: it may have done its part before it ended.
     is_group = any(key in case.waits and case.waits[key].kind in GROUP_KINDS for key in chain)
-    return Confidence.LIKELY if ended_well and is_group and confidence is Confidence.PROVEN else confidence
+    # Whose a key of the store is, nothing records.
+    store = any(key in case.waits and case.waits[key].kind is WaitKind.RENDEZVOUS for key in chain)
+    guessed = (ended_well and is_group) or (store and end is Fate.GONE)
+    return Confidence.LIKELY if guessed and confidence is Confidence.PROVEN else confidence
 
 
 def _had_come(case: Case, seed: Key) -> bool:

@@ -101,6 +101,8 @@ def waiting(case: Case, key: Key) -> str:
         thing = f"a {wait.object.name}"
     if wait.kind is WaitKind.JOIN and wait.holder is None:
         thing = "the end of a thread"
+    if wait.kind is WaitKind.RENDEZVOUS and wait.object.name == "store":
+        thing = "a key of the store"
     if wait.cause is Kind.WORKER_STUCK:
         thing = "its worker processes"
     is_file = wait.kind in (WaitKind.FILE_LOCK, WaitKind.LOCK_FILE)
@@ -199,6 +201,10 @@ def _accuse(case: Case, finding: Finding) -> str:
     subject = _process(case, first)
     for index, key in enumerate(tail):
         told.append(f"{_short_name(case, first, key, is_first=index == 0)} {waiting(case, key)}")
+    on_way = {key[0] for key in (*tail, *finding.chain)}
+    for one in finding.named[1:]:
+        if one.key is not None and one.key[0] not in on_way:
+            told.append(f"{who(case, one.key)}, which has not come either, {waiting(case, one.key)}")
     return f"{subject}{keeps}: {'; '.join(told)}{_nobody(finding)}." if told else f"{subject}{keeps}."
 
 

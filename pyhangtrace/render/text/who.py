@@ -112,12 +112,19 @@ class _Entries:
         for pid, tid, wait in sorted(
             threads, key=lambda item: order.get(item[2].id, len(order)) if item[2] else len(order)
         ):
-            process = self._processes.get(pid)
-            rank = process.rank if process is not None else None
+            rank = self._rank(pid)
             yield self._entry(
                 pid, tid, wait, missing=rank in missing, why=causes.get(wait.id, "") if wait else ""
             )
             missing.discard(rank)
+
+    def _rank(self, pid: int) -> int | None:
+        """A rank that has ended has no environment any more: what the verdict calls it counts too."""
+        process = self._processes.get(pid)
+        if process is not None and process.rank is not None:
+            return process.rank
+        named = (item.rank for item in self._report.verdict.culprits if item.pid == pid)
+        return next((rank for rank in named if rank is not None), None)
 
     def _never_came(self) -> set[int | None]:
         """Ranks missing in the collectives that the victims wait in."""
@@ -146,7 +153,7 @@ class _Entries:
     ) -> _Entry:
         process = self._processes.get(pid)
         thread = self._threads.get((pid, tid)) if tid is not None else None
-        rank = process.rank if process is not None else None
+        rank = self._rank(pid)
         does = wait_words(wait, self._report, known=self._known) if wait else _without_wait(process)
         told_by_rank = rank is not None or victim or process is None
         return _Entry(
@@ -155,7 +162,7 @@ class _Entries:
             rank=rank,
             thread=clean(thread.name or thread.comm) if thread is not None else "",
             title="" if told_by_rank or process is None else process_title(process),
-            does=f"never entered it; {does}" if missing else does,
+            does=f"never entered it; {does}" if missing and not _ended(process) else does,
             where=() if victim else (*_stack_lines(thread), *((why,) if why else ())),
             since_s=wait.since_s if wait is not None else None,
             victim=victim,
@@ -191,9 +198,16 @@ def _names(members: list[_Entry]) -> str:
 
 
 def _without_wait(process: ReportProcess | None) -> str:
-    if process is None or process.state in ("Z", "X"):
-        return "has ended"
+    if process is None or _ended(process):
+        code = process.exit_code if process is not None else None
+        if code is None:
+            return "has ended"
+        return f"was killed by signal {-code}" if code < 0 else f"has ended with exit code {code}"
     return "is on the CPU" if process.state == "R" else ""
+
+
+def _ended(process: ReportProcess | None) -> bool:
+    return process is not None and process.state in ("Z", "X", "gone")
 
 
 def _stack_lines(thread: ReportThread | None) -> list[str]:

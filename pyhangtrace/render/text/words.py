@@ -165,6 +165,9 @@ def wait_words(wait: Wait, report: Report, *, known: Collection[int] = ()) -> st
         if collective is not None:
             return f"waits in {collective_words(collective)}"
     words = _KIND_WORDS[wait.kind]
+    if wait.kind is WaitKind.RENDEZVOUS:
+        within = f", in {clean(thing.name)}" if thing.name else ""
+        return "waits for a key of the store" if thing.name == "store" else words + within
     holder = holder_words(wait, report, known=known)
     if holder and wait.kind in (WaitKind.JOIN, WaitKind.CHILD, WaitKind.GIL):
         return f"{_WITH_HOLDER[wait.kind]} {holder}"

@@ -563,6 +563,14 @@ def test_a_rank_that_ended_well_is_not_blamed_while_another_one_lives() -> None:
     assert report.collectives[0].missing == (2,)
 
 
+def test_a_rank_that_failed_after_its_part_was_done_is_not_blamed_either() -> None:
+    failed = b.process(103, state="Z", exit_code=6)
+    others = [b.in_collective(pid, "broadcast") for pid in (100, 101)]
+    looks = b.twice(*others, b.asleep(102, seconds=7200))
+    verdict = analyze(b.evidence([*b.ranks(4)[:3], failed], looks)).verdict
+    assert [who.rank for who in verdict.culprits] == [2]
+
+
 def test_a_rank_that_failed_is_blamed_whoever_else_is_late() -> None:
     failed = b.process(103, state="Z", exit_code=3 << 8)
     others = [b.in_collective(pid) for pid in (100, 101)]
@@ -606,3 +614,18 @@ def test_with_several_groups_no_group_is_claimed() -> None:
     assert report.verdict.culprits[0].rank == 3
     (collective,) = report.collectives
     assert (collective.group, collective.expected, collective.missing) == ("unknown group", (0, 1, 2), ())
+
+
+def test_two_ranks_that_are_missing_for_reasons_of_their_own_are_both_named() -> None:
+    event = (
+        b.py("Condition.wait", b.THREADING, 327),
+        b.py("Event.wait", b.THREADING, 629),
+        b.py("work", line=6),
+    )
+    threads = (b.running(100), b.sleeper(101, frames=event), b.in_collective(102, "barrier"))
+    verdict = analyze(b.evidence(b.ranks(3), b.twice(*threads))).verdict
+    assert verdict.state is State.HUNG
+    assert {who.rank for who in verdict.culprits} == {0, 1}
+    assert [victim.rank for victim in verdict.victims] == [2]
+    assert "rank 0 (pid 100)" in verdict.summary
+    assert "Rank 1 (pid 101)" in verdict.summary
