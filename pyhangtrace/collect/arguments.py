@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
-from pyhangtrace.collect.procfs import PROC, read_link
+from pyhangtrace.collect.procfs import PROC, read_link, read_text
+from pyhangtrace.collect.threads import parse_syscall
 from pyhangtrace.model import syscalls
 from pyhangtrace.model.evidence import ThreadSample
 
@@ -116,12 +117,23 @@ def collect(
         _fill(
             sample,
             syscalls.name(sample.syscall, machine),
-            memory.get(sample.pid, {}),
+            {} if _went_on(sample, needs, proc_root) else memory.get(sample.pid, {}),
             clocks,
             foreign_clocks=sample.pid in shifted,
         )
         for sample in samples
     ]
+
+
+def _went_on(sample: ThreadSample, needs: Mapping[int, object], proc_root: str) -> bool:
+    """Whether the thread has left its call since: what then lies at the call's addresses is something else."""
+    if sample.pid not in needs:
+        return False
+    text = read_text(f"{proc_root}/{sample.pid}/task/{sample.tid}/syscall")
+    if text is None:
+        return False
+    number, args, _ = parse_syscall(text)
+    return (number, args) != (sample.syscall, sample.args)
 
 
 def _same_clocks(pid: int, proc_root: str) -> bool:

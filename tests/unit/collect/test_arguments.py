@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import struct
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +15,7 @@ from pyhangtrace.collect.guarded import GuardedReader
 from pyhangtrace.collect.tasks import TASKS
 from pyhangtrace.model import syscalls
 from pyhangtrace.model.evidence import ThreadSample
-from tests.unit.collect.helpers import blocked, program
+from tests.unit.collect.helpers import blocked, program, write
 
 CLOCKS = Clocks(monotonic=1000.0, realtime=1_700_000_000.0)
 NUMBERS = {name: number for number, name in syscalls.X86_64.items()}
@@ -46,7 +47,11 @@ class FixedMemory:
 
 
 def one(
-    call: str, *args: int, memory: dict[int, bytes] | None = None, asleep: float | None = None
+    call: str,
+    *args: int,
+    memory: dict[int, bytes] | None = None,
+    asleep: float | None = None,
+    proc_root: str = "/nowhere",
 ) -> ThreadSample:
     sample = ThreadSample(
         pid=1,
@@ -62,6 +67,7 @@ def one(
         machine="x86_64",
         deadline_s=1,
         clocks=CLOCKS,
+        proc_root=proc_root,
     )
     return filled
 
@@ -90,6 +96,15 @@ def test_poll_set() -> None:
     seen = one("poll", 0x1000, 3, 0xFFFFFFFF, memory={0x1000: entries})
     assert seen.io_fds == (3, 5)
     assert seen.timeout_s is None
+
+
+@pytest.mark.parametrize(("address", "fds"), [(0x1000, (7,)), (0x2000, ())])
+def test_a_set_that_is_no_longer_waited_on_is_not_read(
+    tmp_path: Path, address: int, fds: tuple[int, ...]
+) -> None:
+    write(tmp_path, {"1/task/1/syscall": f"7 {address:#x} 0x1 0x1388 0x0 0x0 0x0 0x7ff0 0x7ff1\n"})
+    memory = {0x1000: struct.pack("=ihh", 7, 1, 0)}
+    assert one("poll", 0x1000, 1, 5000, memory=memory, proc_root=str(tmp_path)).io_fds == fds
 
 
 def test_select_sets() -> None:
