@@ -54,7 +54,7 @@ def match(scene: Scene, waits: Mapping[Key, Blocked]) -> Matched:
         if any(scene.who.rank(key[0]) is not None for key in keys):
             parted = _match_ranks(scene, done, backend, keys, found) or parted
         else:
-            _match_processes(scene, done, backend, keys, found)
+            parted = _match_processes(scene, done, backend, keys, found) or parted
     _match_p2p(scene, done)
     _match_rendezvous(scene, done)
     return Matched(waits=done, collectives=tuple(found), parted=parted)
@@ -217,7 +217,7 @@ def _stopped_inside(scene: Scene, waits: Mapping[Key, Blocked]) -> tuple[int, ..
 
 def _match_processes(
     scene: Scene, waits: dict[Key, Blocked], backend: str, keys: Sequence[Key], found: list[Collective]
-) -> None:
+) -> Kind | None:
     # Without ranks the members of a barrier are brothers: children of one parent, one of which is elsewhere.
     inside = {key[0] for key in keys}
     parents = {scene.processes[pid].ppid for pid in inside if pid in scene.processes}
@@ -239,28 +239,30 @@ def _match_processes(
     fronts = tuple(front(scene, waits, pid) for pid in brothers)
     left = _left_early(scene, fronts, together=True)
     goal = tuple(key for key in fronts if key not in left)
-    name = f"c{len(found)}"
-    call = waits[keys[0]].call
-    found.append(
-        Collective(
-            id=name,
-            group=backend,
-            backend=backend,
-            op=call.op if call is not None else "unknown",
-            sources=("stack",),
-        )
-    )
+    by_op: dict[str, list[Key]] = {}
     for key in keys:
-        wait = waits[key]
-        waits[key] = replace(
-            wait,
-            object=replace(wait.object, collective=name),
-            targets=goal,
-            candidates=goal,
-            basis=Confidence.LIKELY if counted else Confidence.POSSIBLE,
-            standing=Standing.FIRM if goal else Standing.OPAQUE,
-            edge=Edge.ALL if counted or len(goal) == 1 else Edge.ANY,
-        )
+        call = waits[key].call
+        by_op.setdefault(call.op if call is not None else "unknown", []).append(key)
+    # All of one family are inside, in the one group they have: then calls that differ never meet.
+    one_group = {groups_of(scene, pid) for pid in inside} == {1}
+    parted = one_group and not brothers and len(by_op) > 1
+    for op, members in sorted(by_op.items()):
+        name = f"c{len(found)}"
+        group = backend if not groups_of(scene, members[0][0]) else _group_name(backend, one_group=one_group)
+        found.append(Collective(id=name, group=group, backend=backend, op=op, sources=("stack",)))
+        targets = tuple(key for key in keys if key not in members) if parted else goal
+        for key in members:
+            wait = waits[key]
+            waits[key] = replace(
+                wait,
+                object=replace(wait.object, collective=name, name=op),
+                targets=targets,
+                candidates=targets,
+                basis=Confidence.LIKELY if counted else Confidence.POSSIBLE,
+                standing=Standing.FIRM if targets else Standing.OPAQUE,
+                edge=Edge.ALL if counted or len(targets) == 1 else Edge.ANY,
+            )
+    return Kind.COLLECTIVE_OP_MISMATCH if parted else None
 
 
 def _match_p2p(scene: Scene, waits: dict[Key, Blocked]) -> None:

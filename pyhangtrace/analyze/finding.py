@@ -76,7 +76,7 @@ def name_of(case: Case, key: Key, part: Part) -> Named:
 def named_for(case: Case, chain: Sequence[Key], lead: int, cause: Kind) -> tuple[Named, ...]:
     """Who is named for a chain: the rank where the waiting leaves the group, then who a person must act on."""
     after = list(range(max(lead, 1), len(chain))) or [lead]
-    own = [index for index in range(lead, len(chain)) if _is_group(case, chain[index])]
+    own = [index for index in range(lead, len(chain)) if _is_group(case, chain[0], chain[index])]
     first = own[-1] if own else after[0]
     if first == 0 and len(chain) > 1:
         first = after[0]
@@ -91,10 +91,14 @@ def named_for(case: Case, chain: Sequence[Key], lead: int, cause: Kind) -> tuple
     return tuple(named)
 
 
-def _is_group(case: Case, key: Key) -> bool:
+def _is_group(case: Case, seed: Key, key: Key) -> bool:
     if case.scene.who.pid_of_rank:
         return case.scene.who.rank(key[0]) is not None
     process = case.scene.processes.get(key[0])
+    first = case.scene.processes.get(seed[0])
+    if process is not None and first is not None and case.waits[seed].kind in GROUP_KINDS:
+        # Without ranks the members of a group are children of one parent; what they started works for them.
+        return process.ppid == first.ppid
     return process is not None and process.role not in _HELPERS
 
 

@@ -58,7 +58,8 @@ def _for_cause(case: Case, finding: Finding) -> list[str]:
         compiler = busy_compiler(case.scene, end[0]) or end[0]
         steps.append(f"wait for the compiler (pid {compiler}), or compile once before all ranks start")
     elif finding.cause in (Kind.CPU_BUSY, Kind.CPU_SPIN) and pid is not None:
-        steps.append(f"perf top -p {pid}: see where it spends its time")
+        at = end[0] if end is not None and end[0] > 0 else pid
+        steps.append(f"perf top -p {at}: see where it spends its time")
     elif finding.cause in (Kind.COLLECTIVE_OP_MISMATCH, Kind.COLLECTIVE_GROUP_CYCLE):
         steps.append(
             "compare the frames named under diverged_at: every rank must make the same calls in order"

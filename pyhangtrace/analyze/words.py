@@ -168,7 +168,8 @@ def _sentence(case: Case, finding: Finding) -> str:
     if finding.cause is Kind.COLLECTIVE_OP_MISMATCH or (
         finding.diverged_at is not None and not finding.cycle
     ):
-        return f"The ranks wait in different operations: {_operations(case)}. None of them can complete."
+        members = "ranks" if case.scene.who.pid_of_rank else "processes"
+        return f"The {members} wait in different operations: {_operations(case)}. None of them can complete."
     if finding.cycle:
         steps = "; ".join(f"{who(case, key)} {waiting(case, key)}" for key in finding.cycle)
         kept = f" Behind them: {_victims(case, finding, verb=' waiting')}." if finding.victims else ""
@@ -248,12 +249,15 @@ def _victims(case: Case, finding: Finding, *, verb: str = "") -> str:
 
 def _operations(case: Case) -> str:
     ops: dict[str, list[int]] = {}
+    ranked = bool(case.scene.who.pid_of_rank)
     for key, wait in sorted(case.waits.items()):
-        rank = case.scene.who.rank(key[0])
-        if wait.kind is WaitKind.COLLECTIVE and rank is not None:
-            ops.setdefault(wait.object.name or "unknown", []).append(rank)
+        number = case.scene.who.rank(key[0]) if ranked else key[0]
+        if wait.kind is WaitKind.COLLECTIVE and number is not None:
+            ops.setdefault(wait.object.name or "unknown", []).append(number)
+    noun = "rank" if ranked else "pid"
     return "; ".join(
-        f"rank{'s' if len(ranks) > 1 else ''} {fold(ranks)} in {op}" for op, ranks in sorted(ops.items())
+        f"{noun}{'s' if len(set(numbers)) > 1 else ''} {fold(numbers)} in {op}"
+        for op, numbers in sorted(ops.items())
     )
 
 

@@ -629,3 +629,39 @@ def test_two_ranks_that_are_missing_for_reasons_of_their_own_are_both_named() ->
     assert [victim.rank for victim in verdict.victims] == [2]
     assert "rank 0 (pid 100)" in verdict.summary
     assert "Rank 1 (pid 101)" in verdict.summary
+
+
+def nameless(count: int) -> list[Any]:
+    return [b.process(100 + number, ppid=50) for number in range(count)]
+
+
+def loops_of(pid: int, groups: int = 1) -> list[Any]:
+    return [b.sleeper(pid, pid + 1000 + loop, frames=RUN_LOOP) for loop in range(2 * groups)]
+
+
+def test_without_ranks_the_member_is_named_before_what_it_waits_for() -> None:
+    child = b.process(300, ppid=101)
+    waiting = b.sleeper(101, syscall=b.WAIT4, args=(300, 0, 0, 0, 0, 0))
+    looks = b.twice(b.in_collective(100), waiting, b.asleep(300, seconds=7200), *loops_of(100))
+    report = analyze(b.evidence([*nameless(2), child], looks))
+    assert [who.pid for who in report.verdict.culprits] == [101, 300]
+    assert [victim.pid for victim in report.verdict.victims] == [100]
+    assert report.collectives[0].group == "default_pg"
+
+
+def test_without_ranks_each_operation_is_told_by_its_own_name() -> None:
+    threads = [b.in_collective(100, "all_reduce"), b.in_collective(101, "all_gather_object")]
+    looks = b.twice(*threads, *loops_of(100), *loops_of(101))
+    report = analyze(b.evidence(nameless(2), looks))
+    assert report.verdict.cause is Kind.COLLECTIVE_OP_MISMATCH
+    assert {one.op for one in report.collectives} == {"all_reduce", "all_gather_object"}
+    assert all(who.part is Part.PARTY for who in report.verdict.culprits)
+    assert "pid 101 in all_gather_object" in report.verdict.summary
+
+
+def test_without_ranks_and_with_several_groups_different_operations_prove_nothing() -> None:
+    threads = [b.in_collective(100, "all_reduce"), b.in_collective(101, "all_gather_object")]
+    looks = b.twice(*threads, *loops_of(100, 2), *loops_of(101, 2))
+    report = analyze(b.evidence(nameless(2), looks))
+    assert report.verdict.state is State.UNKNOWN
+    assert {one.group for one in report.collectives} == {"unknown group"}
