@@ -168,6 +168,8 @@ _NATIVE: tuple[tuple[re.Pattern[str], Meaning, str, str], ...] = tuple(
         (r"\bc10d::(Lambda)?Work::wait\b|\bc10d::.*Work::wait\b", Meaning.COLLECTIVE, "unknown", "gloo"),
         (r"\bxla::cpu::GlooCommunicator::AllReduce\b", Meaning.COLLECTIVE, "all_reduce", "gloo"),
         (r"\bxla::cpu::GlooCommunicator::AllGather\b", Meaning.COLLECTIVE, "all_gather", "gloo"),
+        # Of node: the event loop runs inside spawnSync until the child has ended.
+        (r"\bnode::SyncProcessRunner::(Spawn|Run|TryInitializeAndRunLoop)", Meaning.CHILD, "spawnSync", ""),
         (r"^P?MPI_Allreduce\b", Meaning.COLLECTIVE, "all_reduce", "mpi"),
         (r"^P?MPI_Allgatherv?\b", Meaning.COLLECTIVE, "all_gather", "mpi"),
         (r"^P?MPI_Alltoall[vw]?\b", Meaning.COLLECTIVE, "all_to_all", "mpi"),

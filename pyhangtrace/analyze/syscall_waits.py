@@ -58,7 +58,8 @@ def child(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
         )
     if name in ("vfork", "clone", "clone3") and sample.state != "D":
         return None
-    if name not in _CHILD and name not in _SLEEPS:
+    in_loop = draft.call is not None and draft.call.op == "spawnSync"
+    if name not in _CHILD and name not in _SLEEPS and not in_loop:
         # Reads the child's output or watches its handle: the descriptor tells which child.
         return None
     return replace(

@@ -665,3 +665,15 @@ def test_without_ranks_and_with_several_groups_different_operations_prove_nothin
     report = analyze(b.evidence(nameless(2), looks))
     assert report.verdict.state is State.UNKNOWN
     assert {one.group for one in report.collectives} == {"unknown group"}
+
+
+def test_node_waits_for_a_child_inside_its_event_loop() -> None:
+    frames = (
+        b.native("epoll_pwait", "libc.so.6"),
+        b.native("uv_run", "node"),
+        b.native("node::SyncProcessRunner::Spawn(v8::FunctionCallbackInfo<v8::Value> const&)", "node"),
+    )
+    looks = b.twice(b.sleeper(100, frames=frames, syscall=b.EPOLL), b.asleep(101, seconds=7200))
+    verdict = analyze(b.evidence([b.process(100), b.process(101, ppid=100)], looks)).verdict
+    assert verdict.state is State.HUNG
+    assert [victim.pid for victim in verdict.victims] == [100]
