@@ -52,4 +52,6 @@ class Blocked:
     peer: int | None = None
     lasts_s: float | None = None  # what is left of a timed wait, or its whole length if that is unknown
     since_s: float | None = None
+    own_end: bool = False  # a pipe or pair whose only other end is in the same process
+    from_stdin: bool = False  # reads standard input, and the other end is not the job's
     evidence: tuple[str, ...] = ()

@@ -9,7 +9,7 @@ from pyhangtrace.analyze.blocked import Blocked, Standing
 from pyhangtrace.analyze.calls import Meaning
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.model.evidence import FdFacts, ThreadSample
-from pyhangtrace.model.kinds import Confidence, Edge, FdKind, Kind, WaitKind
+from pyhangtrace.model.kinds import Confidence, Edge, FdKind, Kind, Role, WaitKind
 from pyhangtrace.model.report import ReportHolder, WaitObject
 
 # Descriptors that bring work, wake-ups or the time from outside: no peer can be named.
@@ -90,6 +90,8 @@ def _peers(scene: Scene, wait: Blocked, facts: FdFacts, *, writing: bool) -> Blo
             wait,
             standing=Standing.FIRM,
             cause=Kind.IPC_PIPE_FULL if writing else cause,
+            # Whoever reads a queue of multiprocessing waits for another process, not for a signal of its own.
+            own_end=not writing and not (wait.call and wait.call.meaning is Meaning.SHARED_QUEUE_GET),
             # Somebody who could not be searched may have that end, too.
             basis=Confidence.PROVEN if facts.holders_complete else Confidence.LIKELY,
             # Another thread may write, but nothing says that one is meant to: no edge of the graph.
@@ -107,13 +109,20 @@ def _peers(scene: Scene, wait: Blocked, facts: FdFacts, *, writing: bool) -> Blo
         holder=ReportHolder(pid=others[0], alive=not scene.exited(others[0])) if len(others) == 1 else None,
         candidates=tuple((end, 0) for end in others) if len(others) > 1 else (),
         edge=Edge.ANY,
+        from_stdin=facts.fd == 0 and not writing and known and all(is_stranger(scene, end) for end in others),
         evidence=tuple(evidence),
     )
 
 
+def is_stranger(scene: Scene, pid: int) -> bool:
+    """Not one of the job: an outsider, or a process that was not looked at."""
+    process = scene.processes.get(pid)
+    return pid > 0 and (process is None or process.role is Role.OUTSIDER)
+
+
 def poll_wait(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked:
     """A thread in poll, select, epoll or accept: any one descriptor is enough to end it."""
-    watched = _watched(scene, sample)
+    watched = watched_descriptors(scene, sample)
     only = watched[0] if len(watched) == 1 else None
     listens = only is not None and only.socket is not None and only.socket.state == "LISTEN"
     thing = WaitObject(
@@ -158,7 +167,8 @@ def poll_wait(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked:
     )
 
 
-def _watched(scene: Scene, sample: ThreadSample) -> tuple[FdFacts, ...]:
+def watched_descriptors(scene: Scene, sample: ThreadSample) -> tuple[FdFacts, ...]:
+    """What a poll, select, epoll or accept would be woken by, as far as it is known."""
     numbers = list(sample.io_fds)
     if not numbers and scene.syscall(sample) in (
         "epoll_wait",

@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
+from pyhangtrace.analyze import holders
 from pyhangtrace.analyze.blocked import Blocked, Standing
 from pyhangtrace.analyze.calls import FROM_ONE_ROOT
-from pyhangtrace.analyze.progress import Progress
+from pyhangtrace.analyze.outside import listening, lively
+from pyhangtrace.analyze.progress import SETTLED_S, Progress
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.model.kinds import Edge, Kind, Role, WaitKind
 
@@ -55,9 +57,27 @@ _WORST = (
 )
 
 _READS = frozenset({WaitKind.PIPE, WaitKind.SOCKET, WaitKind.POLL})
+# Waits that only a thread of the same process ends.
+_INSIDE = frozenset({WaitKind.CONDITION, WaitKind.SEMAPHORE, WaitKind.BARRIER, WaitKind.QUEUE, WaitKind.JOIN})
 _MAY_IDLE = frozenset(
     {WaitKind.QUEUE, WaitKind.CONDITION, WaitKind.SEMAPHORE, WaitKind.JOIN, WaitKind.P2P, WaitKind.BARRIER}
 )
+
+
+# Whoever holds one of these may rightly keep the others out while it waits for work (an accept mutex, a leader's lock).
+_TURNS = frozenset(
+    {WaitKind.MUTEX, WaitKind.RWLOCK, WaitKind.PYTHON_LOCK, WaitKind.FILE_LOCK, WaitKind.LOCK_FILE}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _World:
+    """The scene, and who in it waits for the world outside or may yet be reached by it."""
+
+    scene: Scene
+    waits: Mapping[Key, Blocked]
+    listening: frozenset[Key]
+    lively: frozenset[Key]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +90,12 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """All nodes' outcomes and the cycles that are proven."""
+    """All nodes' outcomes and the cycles that are proven. `listening` and `lively` as `outside` says."""
 
     outcomes: Mapping[Key, Outcome]
     cycles: tuple[tuple[Key, ...], ...]
+    listening: frozenset[Key] = frozenset()
+    lively: frozenset[Key] = frozenset()
 
     def fate(self, key: Key) -> Fate:
         """UNKNOWN for a node that is not in the graph."""
@@ -129,14 +151,17 @@ def judge(scene: Scene, waits: Mapping[Key, Blocked]) -> Judged:
         wait = waits.get(node)
         return wait.targets if wait is not None and _is_waiting(wait) else ()
 
+    world = _World(scene, waits, listening(scene, waits), lively(scene, waits))
     outcomes: dict[Key, Outcome] = {}
     cycles: list[tuple[Key, ...]] = []
     for component in components(nodes, edges):
         if len(component) > 1 or component[0] in edges(component[0]):
-            _judge_component(scene, waits, component, outcomes, cycles)
+            _judge_component(waits, component, outcomes, cycles)
         else:
-            outcomes[component[0]] = _judge_one(scene, waits, component[0], outcomes)
-    return Judged(outcomes=outcomes, cycles=tuple(sorted(cycles)))
+            outcomes[component[0]] = _judge_one(world, component[0], outcomes)
+    return Judged(
+        outcomes=outcomes, cycles=tuple(sorted(cycles)), listening=world.listening, lively=world.lively
+    )
 
 
 def components(nodes: Iterable[Key], edges: Callable[[Key], tuple[Key, ...]]) -> list[tuple[Key, ...]]:
@@ -186,9 +211,8 @@ def _is_waiting(wait: Blocked) -> bool:
     return wait.progress not in (Progress.MOVING, Progress.RUNNING)
 
 
-def _judge_one(
-    scene: Scene, waits: Mapping[Key, Blocked], node: Key, outcomes: Mapping[Key, Outcome]
-) -> Outcome:
+def _judge_one(world: _World, node: Key, outcomes: Mapping[Key, Outcome]) -> Outcome:
+    scene, waits = world.scene, world.waits
     wait = waits.get(node)
     if wait is None:
         gone = node[0] < 0 or scene.exited(node[0])
@@ -203,7 +227,11 @@ def _judge_one(
         return Outcome(Fate.MOVING)
     if wait.standing is Standing.IDLE:
         return _passive(waits, wait, outcomes)
-    outcome = _by_targets(scene, wait, outcomes) if wait.targets else _alone(scene, waits, wait)
+    if wait.own_end:
+        return _own_end(scene, waits, wait)
+    outcome = _by_targets(world, wait, outcomes) if wait.targets else _alone(scene, waits, wait)
+    if wait.from_stdin and scene.who.rank(node[0]) is None:
+        return Outcome(Fate.IDLE, outcome.via)
     if wait.progress is Progress.UNSEEN and outcome.fate.hung:
         at_once = outcome.via is not None and outcomes[outcome.via].fate in (
             Fate.CYCLE,
@@ -261,12 +289,40 @@ def _alone(scene: Scene, waits: Mapping[Key, Blocked], wait: Blocked) -> Outcome
     return Outcome(Fate.BLOCKED)
 
 
-def _by_targets(scene: Scene, wait: Blocked, outcomes: Mapping[Key, Outcome]) -> Outcome:
+def _own_end(scene: Scene, waits: Mapping[Key, Blocked], wait: Blocked) -> Outcome:
+    """A pipe to oneself: a handler of a signal or another thread writes it, unless there is neither."""
+    handled = holders.handled_signals(scene, wait.key[0])
+    if handled or (handled is None and scene.who.rank(wait.key[0]) is None):
+        return Outcome(Fate.IDLE)
+    caught = {wait.key}
+    others = {key for key in scene.threads_of(wait.key[0]) if scene.services[key] is None} - caught
+
+    def is_caught(key: Key) -> bool:
+        other = waits.get(key)
+        # Guesses prove nothing: only a wait that knows its target is for the reader.
+        firm = other is not None and other.standing is Standing.FIRM and bool(other.targets)
+        return other is not None and firm and caught.issuperset(other.targets)
+
+    while found := {key for key in others - caught if is_caught(key)}:
+        caught |= found
+    hopeless = caught.issuperset(others) and wait.progress is not Progress.UNSEEN
+    return Outcome(Fate.BLOCKED if hopeless else Fate.IDLE)
+
+
+def _by_targets(world: _World, wait: Blocked, outcomes: Mapping[Key, Outcome]) -> Outcome:
     fates = [(outcomes[target].fate, target) for target in wait.targets]
     if wait.edge is Edge.ALL:
         fate = max((fate for fate, _ in fates), key=_WORST.index)
         # Of several equally hopeless ones the first is as good as any other.
         via = next(target for found, target in fates if found is fate)
+        if fate is Fate.BUSY:
+            # Who works comes in the end; who waits for something in its own process all the while need not.
+            stuck = next(
+                (each for found, each in fates if found is Fate.IDLE and _lost(world, wait, each)),
+                None,
+            )
+            if stuck is not None:
+                return Outcome(Fate.BLOCKED, stuck)
     else:
         fate = min(fate for fate, _ in fates)
         if fate.hung:
@@ -276,12 +332,28 @@ def _by_targets(scene: Scene, wait: Blocked, outcomes: Mapping[Key, Outcome]) ->
     if fate.hung:
         return Outcome(Fate.BLOCKED, via)
     if fate is Fate.IDLE:
-        return Outcome(_waiting_for_idle(scene, wait, via), via)
+        return Outcome(_waiting_for_idle(world, wait, via), via)
     return Outcome(fate, via)
 
 
-def _waiting_for_idle(scene: Scene, wait: Blocked, via: Key) -> Fate:
+def _lost(world: _World, wait: Blocked, target: Key) -> bool:
+    """A rank that others wait for, and that has long been waiting for a thread of its own to wake it."""
+    other = world.waits.get(target)
+    if other is None or wait.kind is not WaitKind.COLLECTIVE or other.kind not in _INSIDE:
+        return False
+    long_ago = (other.since_s or 0.0) >= SETTLED_S and other.progress is Progress.UNMOVED
+    return long_ago and _waiting_for_idle(world, wait, target) is Fate.BLOCKED
+
+
+def _waiting_for_idle(world: _World, wait: Blocked, via: Key) -> Fate:
     """Who waits for somebody that waits for work from outside: is that how things should be?"""
+    scene = world.scene
+    if wait.kind is WaitKind.P2P and via not in world.lively:
+        return Fate.BLOCKED
+    if wait.cause is Kind.IPC_NO_EOF:
+        return Fate.BLOCKED
+    if wait.kind in _TURNS and via in world.listening and scene.who.rank(wait.key[0]) is None:
+        return Fate.IDLE
     if wait.cause is Kind.WORKER_STUCK:
         # All workers wait for work, so what is waited for got lost on the way: where, nobody knows.
         return Fate.UNKNOWN
@@ -303,7 +375,6 @@ def _waiting_for_idle(scene: Scene, wait: Blocked, via: Key) -> Fate:
 
 
 def _judge_component(
-    scene: Scene,
     waits: Mapping[Key, Blocked],
     component: tuple[Key, ...],
     outcomes: dict[Key, Outcome],

@@ -142,6 +142,18 @@ def readers(fd: FdFacts) -> tuple[int, ...]:
     return _pids(holder.pid for holder in fd.others if "r" in holder.mode)
 
 
+# Signals that Python, its fault handler and the C library take for themselves: nobody waits for those.
+_UNASKED_SIGNALS = frozenset({2, 4, 6, 7, 8, 11, 32, 33})
+
+
+def handled_signals(scene: Scene, pid: int) -> frozenset[int] | None:
+    """Signals that a process has a handler of its own for; None if that is not known."""
+    process = scene.processes.get(pid)
+    if process is None or process.signals_caught is None:
+        return None
+    return frozenset(process.signals_caught) - _UNASKED_SIGNALS
+
+
 def _pids(pids: Iterable[int]) -> tuple[int, ...]:
     return tuple(sorted(set(pids)))
 

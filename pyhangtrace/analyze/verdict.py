@@ -16,9 +16,9 @@ from pyhangtrace.analyze.hung import hung_verdict
 from pyhangtrace.analyze.progress import SETTLED_S, Progress
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.analyze.working import (
-    anybody_listens,
     anything_moves,
     busy,
+    is_idle,
     late,
     short,
     straggler,
@@ -70,7 +70,7 @@ def find(scene: Scene, matched: Matched, judged: Judged) -> Finding:
         return Finding(state=State.UNKNOWN, cause=Kind.UNKNOWN)
     if anything_moves(case):
         return Finding(state=State.RUNNING, confidence=Confidence.LIKELY)
-    if not anybody_listens(case):
+    if not is_idle(case):
         # All wait for each other in ways that record nobody: neither a hang that is proven nor an idle program.
         return Finding(state=State.UNKNOWN, cause=Kind.UNKNOWN)
     return Finding(state=State.IDLE, confidence=Confidence.LIKELY)
@@ -99,14 +99,19 @@ def _has_a_say(case: Case, key: Key) -> bool:
         (other := case.scene.processes.get(target[0])) is None or other.role is Role.OUTSIDER
         for target in wait.targets
     )
+    if wait.cause is Kind.IPC_NO_EOF:
+        return True
     if wait.kind in (WaitKind.PIPE, WaitKind.SOCKET, WaitKind.POLL) and not wait.targets:
-        return wait.cause is Kind.IPC_NO_EOF
+        return False
     if wait.kind in (WaitKind.PIPE, WaitKind.SOCKET, WaitKind.POLL) and strangers:
         return case.judged.fate(key) in (Fate.CYCLE,) or wait.cause is Kind.IPC_PIPE_FULL
     if wait.kind is WaitKind.PYTHON_LOCK and wait.holder is None and not wait.targets:
         # A plain lock may be somebody's signal: whoever listens to the world may yet release it.
         listening = (Standing.IDLE, Standing.OPAQUE, Standing.RUNNING)
-        return not any(key in case.waits and case.waits[key].standing in listening for key in wait.candidates)
+        return not any(
+            key in case.judged.listening or (key in case.waits and case.waits[key].standing in listening)
+            for key in wait.candidates
+        )
     if wait.kind in (WaitKind.IO, WaitKind.PAGE_FAULT):
         return (wait.since_s or 0.0) >= SETTLED_S
     return True

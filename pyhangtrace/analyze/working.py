@@ -7,8 +7,17 @@ from collections.abc import Sequence
 from pyhangtrace.analyze.blocked import GROUP_KINDS, Standing
 from pyhangtrace.analyze.calls import Meaning, recognise
 from pyhangtrace.analyze.causes import busy_compiler, cause_of, confidence_of, lead_of, symptom_of
-from pyhangtrace.analyze.finding import Case, Finding, name_of, named_for, one_a_process, victims_of
+from pyhangtrace.analyze.finding import (
+    Case,
+    Finding,
+    name_of,
+    named_for,
+    one_a_process,
+    other_missing,
+    victims_of,
+)
 from pyhangtrace.analyze.graph import Fate
+from pyhangtrace.analyze.outside import keeps_time
 from pyhangtrace.analyze.progress import SETTLED_S, Progress
 from pyhangtrace.analyze.scene import Key
 from pyhangtrace.model.kinds import Confidence, Kind, Part, Role, State, WaitKind
@@ -75,6 +84,7 @@ def _straggling(case: Case, state: State, found: Sequence[Key], chain: tuple[Key
         return Finding(state=State.RUNNING, confidence=Confidence.POSSIBLE)
     cause = cause_of(case.scene, case.waits, chain, lead, end)
     named = list(named_for(case, chain, lead, cause))
+    named += other_missing(case, chain[0], chain, named)
     compiler = busy_compiler(case.scene, chain[-1][0])
     if compiler is not None and compiler not in {who.key[0] for who in named if who.key}:
         named.append(name_of(case, (compiler, compiler), Part.CULPRIT))
@@ -155,32 +165,18 @@ def undecided(case: Case, keys: Sequence[Key]) -> Finding:
     )
 
 
-def anybody_listens(case: Case) -> bool:
-    """Whether somebody waits for the world outside: a connection, input, a signal, the clock."""
-    internal = (
-        WaitKind.CONDITION,
-        WaitKind.SEMAPHORE,
-        WaitKind.BARRIER,
-        WaitKind.QUEUE,
-        WaitKind.PYTHON_LOCK,
-    )
-    if not case.waits:
-        return False
+def is_idle(case: Case) -> bool:
+    """Whether everybody waits for the world outside, or for somebody who does: a connection, input, the clock."""
+    found = False
     for key, wait in case.waits.items():
         process = case.scene.processes.get(key[0])
-        if process is None or process.role is Role.OUTSIDER:
+        if process is None or process.role in (Role.OUTSIDER, Role.COMPILER):
             continue
-        if wait.kind in (*internal, WaitKind.JOIN, WaitKind.CHILD) and wait.service is None:
-            continue
-        if wait.standing in (Standing.IDLE, Standing.TIMER, Standing.OPAQUE, Standing.STOPPED):
-            return True
-        strangers = any(
-            (other := case.scene.processes.get(target[0])) is None or other.role is Role.OUTSIDER
-            for target in wait.targets
-        )
-        if strangers or (wait.kind in (WaitKind.SOCKET, WaitKind.IO) and not wait.targets):
-            return True
-    return False
+        well = key in case.judged.lively or keeps_time(wait) or wait.standing is Standing.STOPPED
+        found = found or well
+        if not well and wait.service is None:
+            return False
+    return found
 
 
 def anything_moves(case: Case) -> bool:

@@ -394,6 +394,7 @@ class ProcessFacts:
     pgid: int | None = None
     sid: int | None = None
     tracer_pid: int | None = None
+    signals_caught: tuple[int, ...] | None = None  # numbers of the signals it has handlers for
     exit_code: int | None = None
     python: PythonFacts | None = None
     modules: tuple[str, ...] = ()  # frameworks seen loaded: torch, vllm, sglang, ray, mpi, nccl, gloo …

@@ -26,6 +26,7 @@ State:\tS (sleeping)
 Tgid:\t7
 NSpid:\t7\t3
 TracerPid:\t42
+SigCgt:\t0000000000004002
 Uid:\t1000\t1000\t1000\t1000
 VmRSS:\t    1000 kB
 RssAnon:\t     100 kB
@@ -56,6 +57,7 @@ def test_one_process(tmp_path: Path) -> None:
     assert seven.title == "python -u x\N{REPLACEMENT CHARACTER}.py"
     assert (seven.uid, seven.tracer_pid, seven.container, seven.cgroup) == (1000, 42, True, "/jobs/7")
     assert seven.started_s_ago == 100.0
+    assert seven.signals_caught == (2, 15)
     assert (seven.memory.rss, seven.memory.file, seven.memory.hugetlb) == (1024000, 819200, 2097152)
     assert (seven.problem, seven.exit_code) == (None, None)
 

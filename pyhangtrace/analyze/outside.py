@@ -1,0 +1,115 @@
+"""Which waits are for something outside the program, or lead to one that is: what makes silence healthy.
+
+A program is idle only on positive evidence: somebody listens on a socket, reads the input, waits for a signal, or
+sleeps by the clock, and everybody else waits for one who does. A wait for another thread that leads nowhere is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from pyhangtrace.analyze import holders
+from pyhangtrace.analyze.blocked import Blocked, Standing
+from pyhangtrace.analyze.ends import is_stranger, watched_descriptors
+from pyhangtrace.analyze.progress import Progress
+from pyhangtrace.analyze.scene import Key, Scene
+from pyhangtrace.model.kinds import FdKind, Kind, WaitKind
+
+# Serving threads of libraries through which work arrives.
+_SERVE_OUTSIDE = frozenset({"grpc", "zmq", "libuv", "ray", "manager server"})
+
+
+def listening(scene: Scene, waits: Mapping[Key, Blocked]) -> frozenset[Key]:
+    """Threads that wait for outside work themselves, or for one that does, by waits that name their target."""
+    base = {key for key, wait in waits.items() if _listens(scene, wait)}
+    return _leading_to(
+        base, {key: wait.targets for key, wait in waits.items() if wait.standing is Standing.FIRM}
+    )
+
+
+def lively(scene: Scene, waits: Mapping[Key, Blocked]) -> frozenset[Key]:
+    """Threads that something may yet reach: they listen, move, or wait for one that does, by name or by role."""
+    base = {key for key, wait in waits.items() if _gives_life(scene, wait)}
+    edges = {key: _may_end(scene, wait) for key, wait in waits.items()}
+    for others in edges.values():
+        base.update(other for other in others if is_stranger(scene, other[0]) and not scene.exited(other[0]))
+    return _leading_to(base, edges)
+
+
+def _may_end(scene: Scene, wait: Blocked) -> tuple[Key, ...]:
+    """Threads that could end a wait, those included that nothing but their place says so of."""
+    if wait.standing in (Standing.RUNNING, Standing.STOPPED, Standing.TIMER):
+        return ()
+    if wait.kind is WaitKind.SEMAPHORE and wait.call is None and not wait.targets:
+        # A lock between processes: that a brother lives does not mean that he will let go.
+        return ()
+    others = (*wait.targets, *wait.candidates)
+    if wait.kind in (WaitKind.PIPE, WaitKind.SOCKET, WaitKind.POLL):
+        others = (*others, *(each for target in wait.targets for each in _workers(scene, target[0])))
+    if wait.kind is WaitKind.QUEUE and wait.cause is Kind.IDLE:
+        parent = scene.processes[wait.key[0]].ppid if wait.key[0] in scene.processes else 0
+        return (*others, *(_workers(scene, parent) or ((parent, 0),)))
+    if wait.standing is Standing.IDLE:
+        others = (*others, *_workers(scene, wait.key[0]))
+    return others
+
+
+def _leading_to(goals: Iterable[Key], edges: Mapping[Key, Iterable[Key]]) -> frozenset[Key]:
+    before: dict[Key, list[Key]] = {}
+    for key, targets in edges.items():
+        for target in targets:
+            before.setdefault(target, []).append(key)
+    found = set(goals)
+    todo = list(found)
+    while todo:
+        for key in before.get(todo.pop(), ()):
+            if key not in found:
+                found.add(key)
+                todo.append(key)
+    return frozenset(found)
+
+
+def _listens(scene: Scene, wait: Blocked) -> bool:
+    """It waits for the world itself: a connection, input, a signal, another host."""
+    if wait.from_stdin and scene.who.rank(wait.key[0]) is None:
+        return True
+    if wait.own_end:
+        return bool(holders.handled_signals(scene, wait.key[0]))
+    if wait.standing is not Standing.IDLE or wait.cause is not Kind.IDLE or wait.kind is WaitKind.QUEUE:
+        return False
+    sample = scene.thread(wait.key)
+    watched = watched_descriptors(scene, sample) if sample is not None and wait.kind is WaitKind.POLL else ()
+    # A loop that watches nothing but its own wake-up channel waits for its own process, or for a signal.
+    own = [
+        fd
+        for fd in watched
+        if fd.kind in (FdKind.PIPE, FdKind.SOCKET) and holders.writers(fd) == (wait.key[0],)
+    ]
+    alone = bool(watched) and len(own) == len(watched)
+    return not alone or bool(holders.handled_signals(scene, wait.key[0]))
+
+
+def _gives_life(scene: Scene, wait: Blocked) -> bool:
+    if _listens(scene, wait) or wait.progress is Progress.MOVING:
+        return True
+    if wait.standing in (Standing.RUNNING, Standing.TIMER):
+        return True
+    if wait.standing is Standing.OPAQUE:
+        return wait.kind in (WaitKind.IO, WaitKind.POLL, WaitKind.GPU)
+    # Another host may answer.
+    return wait.kind is WaitKind.SOCKET and not wait.targets and not wait.own_end
+
+
+def keeps_time(wait: Blocked) -> bool:
+    """Ends by the clock without anybody's act: healthy for the thread itself, no promise to those behind it."""
+    timed = wait.ends_by_itself and wait.lasts_s is not None
+    return wait.standing is Standing.TIMER or (timed and wait.standing is Standing.IDLE)
+
+
+def _workers(scene: Scene, pid: int) -> tuple[Key, ...]:
+    """Threads of a process with work of their own, and those through which work reaches it."""
+    return tuple(
+        key
+        for key in scene.threads_of(pid)
+        if scene.services[key] is None or scene.services[key] in _SERVE_OUTSIDE
+    )

@@ -1,0 +1,176 @@
+"""Idle only on positive evidence: somebody waits for the world outside, and everybody else waits for him."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pyhangtrace.analyze import analyze
+from pyhangtrace.model.evidence import Evidence, FdFacts, FileLock, Holder, Look, ProcessFacts
+from pyhangtrace.model.kinds import Confidence, FdKind, Kind, Role, State
+from tests.unit.analyze import builders as b
+
+LISTENING = b.connection(100, 5, 70, state="LISTEN")
+LOOP = (
+    b.py("EpollSelector.select", "/usr/lib/python3.11/selectors.py"),
+    b.py("BaseEventLoop._run_once", "/usr/lib/python3.11/asyncio/base_events.py"),
+    b.py("main"),
+)
+EVENT = (b.py("Condition.wait", b.THREADING), b.py("Event.wait", b.THREADING), b.py("main"))
+SIGTERM = 15
+
+
+def verdict_of(evidence: Evidence) -> Any:
+    verdict = analyze(evidence).verdict
+    if verdict.state in (State.IDLE, State.UNKNOWN):
+        assert verdict.culprits == ()
+    return verdict
+
+
+def state_of(processes: list[ProcessFacts], looks: tuple[Look, ...]) -> State:
+    return verdict_of(b.evidence(processes, looks)).state  # type: ignore[no-any-return]
+
+
+def behind_flock(pid: int, holder: int) -> tuple[Any, FdFacts, FileLock]:
+    file = FdFacts(pid=pid, fd=9, kind=FdKind.FILE, target="/run/accept.lock", inode=7, device=1, mode="w")
+    lock = FileLock(
+        kind="flock", access="write", pid=holder, device=1, inode=7, waiters=(pid,), openers=(holder,)
+    )
+    return b.on_fd(pid, fd=9, syscall=b.FLOCK), file, lock
+
+
+def test_accept_mutex_of_threads() -> None:
+    first = b.on_fd(100, 201, fd=5, syscall=b.ACCEPT)
+    others = [b.on_python_lock(100, 202 + number, owner=201) for number in range(2)]
+    looks = b.twice(b.asleep(100, seconds=30), first, *others, fds=[LISTENING])
+    assert state_of([b.process(100)], looks) is State.IDLE
+
+
+def test_accept_mutex_of_processes() -> None:
+    waiter, file, lock = behind_flock(101, 100)
+    looks = b.twice(b.on_fd(100, fd=5, syscall=b.ACCEPT), waiter, fds=[LISTENING, file], file_locks=[lock])
+    assert state_of([b.process(100), b.process(101, ppid=100)], looks) is State.IDLE
+
+
+def test_lock_of_an_idle_stranger_that_a_rank_waits_for_keeps_the_group() -> None:
+    waiter, file, lock = behind_flock(101, 900)
+    server = b.on_fd(900, fd=5, syscall=b.ACCEPT)
+    listening = b.connection(900, 5, 70, state="LISTEN")
+    looks = b.twice(b.in_collective(100), waiter, server, fds=[file, listening], file_locks=[lock])
+    stranger = b.process(900, ppid=1, role=Role.OUTSIDER)
+    verdict = verdict_of(b.evidence([*b.ranks(2), stranger], looks))
+    assert (verdict.state, verdict.cause, verdict.culprits[0].rank) == (State.HUNG, Kind.FILE_LOCK_HELD, 1)
+
+
+def test_lock_held_by_one_that_waits_for_a_thread_is_no_turn() -> None:
+    holder = b.sleeper(100, 201, frames=EVENT)
+    looks = b.twice(b.on_python_lock(100, owner=201), holder)
+    assert state_of([b.process(100)], looks) is State.UNKNOWN
+
+
+@pytest.mark.parametrize("owner", [201, None])
+def test_lock_held_while_reading_standard_input(owner: int | None) -> None:
+    reader = b.on_fd(100, 201, fd=0)
+    stdin = b.pipe(100, 0, 70, Holder(pid=900, mode="w"))
+    shell = b.sleeper(900, syscall=b.WAIT4, args=(0, 0, 0, 0, 0, 0))
+    looks = b.twice(b.on_python_lock(100, owner=owner), reader, shell, fds=[stdin])
+    assert state_of([b.process(100), b.process(900, ppid=1, role=Role.OUTSIDER)], looks) is State.IDLE
+
+
+@pytest.mark.parametrize(
+    ("caught", "state"),
+    [((), State.HUNG), ((2,), State.HUNG), ((2, SIGTERM), State.IDLE), (None, State.UNKNOWN)],
+)
+def test_pipe_to_oneself_is_written_by_handlers_of_signals(
+    caught: tuple[int, ...] | None, state: State
+) -> None:
+    looks = b.twice(b.on_fd(100, fd=3), fds=[b.pipe(100, 3, 70, Holder(pid=100, mode="w"))])
+    verdict = verdict_of(b.evidence([b.process(100, signals_caught=caught)], looks))
+    assert verdict.state is state
+    assert verdict.cause is (Kind.IPC_NO_EOF if state is State.HUNG else verdict.cause)
+
+
+def test_pipe_to_oneself_beside_a_thread_that_may_write_it() -> None:
+    looks = b.twice(
+        b.on_fd(100, fd=3),
+        b.on_fd(100, 201, fd=5, syscall=b.ACCEPT),
+        fds=[b.pipe(100, 3, 70, Holder(pid=100, mode="w")), LISTENING],
+    )
+    assert state_of([b.process(100, signals_caught=())], looks) is State.IDLE
+
+
+@pytest.mark.parametrize(("caught", "state"), [((), State.HUNG), (None, State.UNKNOWN)])
+def test_exit_that_waits_for_the_reader_of_its_own_pair(caught: tuple[int, ...] | None, state: State) -> None:
+    frames = (b.py("_shutdown", b.THREADING),)
+    reader = b.on_fd(100, 201, fd=3, syscall=b.RECV)
+    looks = b.twice(
+        b.on_python_lock(100, frames=frames), reader, fds=[b.connection(100, 3, 70, Holder(pid=100))]
+    )
+    verdict = verdict_of(b.evidence([b.process(100, signals_caught=caught)], looks))
+    assert verdict.state is state
+    if state is State.HUNG:
+        assert (verdict.cause, verdict.culprits[0].tid) == (Kind.LOCK_TEARDOWN, 201)
+
+
+@pytest.mark.parametrize(
+    ("watches", "caught", "state"),
+    [
+        ((5,), (), State.IDLE),
+        ((6,), (), State.UNKNOWN),
+        ((6,), (SIGTERM,), State.IDLE),
+        ((6,), None, State.UNKNOWN),
+    ],
+)
+def test_event_loop_without_anything_from_outside_is_not_idle(
+    watches: tuple[int, ...], caught: tuple[int, ...] | None, state: State
+) -> None:
+    epoll = FdFacts(pid=100, fd=4, kind=FdKind.EPOLL, target="anon_inode:[eventpoll]", watches=watches)
+    own = b.connection(100, 6, 71, Holder(pid=100))
+    looks = b.twice(b.on_fd(100, fd=4, syscall=b.EPOLL, frames=LOOP), fds=[epoll, own, LISTENING])
+    assert state_of([b.process(100, signals_caught=caught)], looks) is state
+
+
+@pytest.mark.parametrize(("timeout", "state"), [(600.0, State.IDLE), (None, State.UNKNOWN)])
+def test_event_that_nobody_sets(timeout: float | None, state: State) -> None:
+    assert state_of([b.process(100)], b.twice(b.sleeper(100, frames=EVENT, timeout_s=timeout))) is state
+
+
+def test_receive_from_a_rank_that_waits_for_nobody() -> None:
+    frames = (
+        b.native("c10d::ProcessGroupGloo::RecvWork::wait(std::chrono::duration<long>)"),
+        b.py("recv", b.C10D, 2500),
+        b.py("step"),
+    )
+    receiver = b.sleeper(100, frames=frames, named_values=(b.local("recv", "src", 1),))
+    looks = b.twice(receiver, b.sleeper(101, frames=EVENT))
+    verdict = verdict_of(b.evidence(b.ranks(2), looks))
+    assert (verdict.state, verdict.cause) == (State.HUNG, Kind.LOCK_HANDOFF_LOST)
+    assert verdict.confidence is Confidence.POSSIBLE
+
+
+def test_pool_that_waits_for_workers_that_wait_for_it() -> None:
+    asks = (
+        b.py("Event.wait", b.THREADING),
+        b.py("ApplyResult.wait", "/usr/lib/python3.11/multiprocessing/pool.py"),
+        b.py("Pool.map", "/usr/lib/python3.11/multiprocessing/pool.py"),
+        b.py("main"),
+    )
+    works = (
+        b.py("SimpleQueue.get", "/usr/lib/python3.11/multiprocessing/queues.py"),
+        b.py("worker", "/usr/lib/python3.11/multiprocessing/pool.py"),
+    )
+    looks = b.twice(
+        b.on_python_lock(100, frames=asks),
+        b.on_fd(101, fd=3, frames=works),
+        fds=[b.pipe(101, 3, 70, Holder(pid=100, mode="w"))],
+    )
+    assert state_of([b.process(100), b.process(101, ppid=100)], looks) is State.UNKNOWN
+
+
+def test_lock_between_processes_whose_holder_sleeps_is_not_idle() -> None:
+    waiter = b.sleeper(
+        101, lock=b.LockFacts(kind="semaphore", address=1, uaddr=1, op=9, value=0, shared_key=(1, 2, 0))
+    )
+    looks = b.twice(b.asleep(100, seconds=9000, left=8000), waiter)
+    assert state_of([b.process(100), b.process(101)], looks) is State.UNKNOWN
