@@ -17,7 +17,7 @@ from pyhangtrace.analyze.calls import LEFT_EARLY, Meaning, gloo_work, recognise
 from pyhangtrace.analyze.fronts import front
 from pyhangtrace.analyze.holders import named
 from pyhangtrace.analyze.scene import Key, Scene
-from pyhangtrace.model.evidence import Frame
+from pyhangtrace.model.evidence import Frame, ThreadSample
 from pyhangtrace.model.kinds import Confidence, Edge, Kind, Role, WaitKind
 from pyhangtrace.model.report import Collective, Mismatched, ReportFrame
 
@@ -63,11 +63,14 @@ def match(scene: Scene, waits: Mapping[Key, Blocked]) -> Matched:
 def groups_of(scene: Scene, pid: int) -> int:
     """How many process groups of gloo a process has joined: each runs loops of its own. 0 if no stack shows any."""
     loops = sum(
-        any(_RUN_LOOP in frame.function for frame in sample.frames)
-        for key in scene.threads_of(pid)
-        if (sample := scene.thread(key)) is not None
+        is_run_loop(sample) for key in scene.threads_of(pid) if (sample := scene.thread(key)) is not None
     )
     return -(-loops // _LOOPS_A_GROUP)
+
+
+def is_run_loop(sample: ThreadSample) -> bool:
+    """A thread that does the work of a process group of gloo."""
+    return any(_RUN_LOOP in frame.function for frame in sample.frames)
 
 
 def absent_key(scene: Scene, rank: int) -> Key:

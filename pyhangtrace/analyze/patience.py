@@ -8,6 +8,7 @@ from pyhangtrace.analyze.blocked import Blocked
 from pyhangtrace.analyze.finding import Finding
 from pyhangtrace.analyze.progress import SETTLED_S
 from pyhangtrace.analyze.scene import Key, Scene, build_scene
+from pyhangtrace.analyze.steps import between
 from pyhangtrace.analyze.waits import classify
 from pyhangtrace.model.evidence import Evidence
 from pyhangtrace.model.kinds import Role, State
@@ -25,8 +26,11 @@ def patience(scene: Scene, waits: dict[Key, Blocked], finding: Finding) -> float
         return 0.0
     if len(scene.evidence.looks) < 2:
         return FIRST_WINDOW_S
-    if window >= SETTLED_S or finding.state in (State.IDLE, State.ENDED):
+    if window >= SETTLED_S or finding.state is State.ENDED:
         return 0.0
+    if finding.state is State.IDLE:
+        # Between two steps a job looks idle.
+        return round(SETTLED_S - window, 3) if between(scene, waits) else 0.0
     if finding.state is State.RUNNING and not finding.chain:
         return 0.0
     asleep = _asleep(waits, finding)

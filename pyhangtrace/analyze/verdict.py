@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from pyhangtrace.analyze import steps
 from pyhangtrace.analyze.blocked import GROUP_KINDS, Blocked, Standing
 from pyhangtrace.analyze.collectives import Matched
 from pyhangtrace.analyze.finding import Case, Finding
@@ -68,7 +69,7 @@ def find(scene: Scene, matched: Matched, judged: Judged) -> Finding:
         return Finding(state=State.UNKNOWN, cause=Kind.UNKNOWN, chain=(on_gpu[0],))
     if not any(sample.syscall is not None or sample.frames or sample.running for sample in _newest(scene)):
         return Finding(state=State.UNKNOWN, cause=Kind.UNKNOWN)
-    if anything_moves(case):
+    if anything_moves(case) or steps.taken(scene, matched.waits):
         return Finding(state=State.RUNNING, confidence=Confidence.LIKELY)
     if not is_idle(case):
         # All wait for each other in ways that record nobody: neither a hang that is proven nor an idle program.

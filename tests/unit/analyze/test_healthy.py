@@ -406,3 +406,32 @@ def test_plain_lock_that_a_listening_thread_may_release_is_no_hang() -> None:
     fds = [b.connection(100, 5, 70, state="LISTEN")]
     evidence = b.evidence([b.process(100)], b.twice(b.on_python_lock(100), listening, fds=fds))
     assert state_of(evidence) is State.IDLE
+
+
+def _between_steps(*, ran: bool) -> Evidence:
+    loop = (b.native("c10d::ProcessGroupGloo::runLoop(int)"),)
+    looks = []
+    for at in (0.0, 3.0):
+        threads = []
+        for pid in (100, 101):
+            for thread in (
+                b.asleep(pid, seconds=0.8),
+                *(b.sleeper(pid, pid + n, frames=loop) for n in (10, 20)),
+            ):
+                threads.append(b.moved(thread) if ran and at else thread)
+        looks.append(b.look(*threads, at=at))
+    return b.evidence(b.ranks(2), looks)
+
+
+def test_a_job_that_takes_steps_between_the_looks_runs() -> None:
+    assert state_of(_between_steps(ran=True)) is State.RUNNING
+
+
+def test_a_job_in_a_nap_is_looked_at_for_longer_before_it_is_called_idle() -> None:
+    evidence = _between_steps(ran=False)
+    early = b.replace(
+        evidence, looks=(evidence.looks[0], b.replace(evidence.looks[1], at_s=0.1)), window_s=0.1
+    )
+    assert state_of(evidence) is State.IDLE
+    assert more_time_wanted(early) > 2.0
+    assert more_time_wanted(evidence) == 0.0
