@@ -429,9 +429,7 @@ def test_a_job_that_takes_steps_between_the_looks_runs() -> None:
 
 def test_a_job_in_a_nap_is_looked_at_for_longer_before_it_is_called_idle() -> None:
     evidence = _between_steps(ran=False)
-    early = b.replace(
-        evidence, looks=(evidence.looks[0], b.replace(evidence.looks[1], at_s=0.1)), window_s=0.1
-    )
+    early = b.replace(evidence, looks=(evidence.looks[0], b.replace(evidence.looks[1], at_s=0.1)))
     assert state_of(evidence) is State.IDLE
     assert more_time_wanted(early) > 2.0
     assert more_time_wanted(evidence) == 0.0
