@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from pyhangtrace.analyze.blocked import GROUP_KINDS, Blocked, Standing
-from pyhangtrace.analyze.calls import Meaning
+from pyhangtrace.analyze.calls import Meaning, path_has
 from pyhangtrace.analyze.causes import (
     cause_of,
     cause_of_cycle,
@@ -27,7 +28,8 @@ from pyhangtrace.analyze.finding import (
 )
 from pyhangtrace.analyze.graph import Fate, Judged
 from pyhangtrace.analyze.scene import Key
-from pyhangtrace.model.kinds import Confidence, Edge, Kind, Part, State, WaitKind
+from pyhangtrace.model.evidence import Frame
+from pyhangtrace.model.kinds import Confidence, Edge, FrameKind, Kind, Part, State, WaitKind
 from pyhangtrace.model.report import Divergence, Side
 
 
@@ -186,40 +188,39 @@ def _parted(case: Case, hung: Sequence[Key], cycle: tuple[Key, ...], parted: Kin
 
 
 def _divergence(case: Case, keys: Iterable[Key]) -> Divergence | None:
-    """Lowest frame common to all ranks, and what each side calls from there."""
+    """The innermost frame that all ranks are in, in whatever line of it, and what each side does from there."""
     stacks = {}
     for key in one_a_process(keys):
         rank = case.scene.who.rank(key[0])
         sample = case.scene.thread(key)
         if rank is not None and sample is not None:
-            stacks[rank] = [frame for frame in reversed(sample.frames) if frame.kind.value == "python"]
+            stacks[rank] = [frame for frame in reversed(sample.frames) if _tells(frame)]
     if len(stacks) < 2 or not all(stacks.values()):
         return None
     depth = 0
-    common = None
-    shortest = min(len(stack) for stack in stacks.values())
-    while depth < shortest:
-        here = {(stack[depth].function, stack[depth].file) for stack in stacks.values()}
-        if len(here) > 1:
+    for frames in zip(*stacks.values(), strict=False):
+        if len({(frame.function, frame.file) for frame in frames}) > 1:
             break
-        common = next(iter(stacks.values()))[depth]
         depth += 1
-        lines = {stack[depth - 1].line for stack in stacks.values()}
-        if len(lines) > 1:
+        if len({frame.line for frame in frames}) > 1:
             break
-    sides: dict[tuple[str, str | None, int | None], list[int]] = {}
-    frames = {}
+    if depth == 0:
+        return None
+    last = [stack[depth - 1] for stack in stacks.values()]
+    in_lines = len({frame.line for frame in last}) > 1
+    common = replace(last[0], line=None) if in_lines else last[0]
+    sides: dict[Frame, list[int]] = {}
     for rank, stack in sorted(stacks.items()):
-        frame = stack[min(depth, len(stack) - 1)]
-        at = stack[depth - 1] if depth else frame
-        mark = (frame.function, at.file, at.line)
-        sides.setdefault(mark, []).append(rank)
-        frames[mark] = frame
+        frame = stack[depth - 1 if in_lines else min(depth, len(stack) - 1)]
+        sides.setdefault(frame, []).append(rank)
     if len(sides) < 2:
         return None
     return Divergence(
         common=report_frame(common),
-        sides=tuple(
-            Side(ranks=tuple(ranks), frame=report_frame(frames[mark])) for mark, ranks in sides.items()
-        ),
+        sides=tuple(Side(ranks=tuple(ranks), frame=report_frame(frame)) for frame, ranks in sides.items()),
     )
+
+
+def _tells(frame: Frame) -> bool:
+    """A frame of Python that is not the wrapper which c10d puts around each of its calls."""
+    return frame.kind is FrameKind.PYTHON and not path_has(frame.file, "torch/distributed/c10d_logger.py")

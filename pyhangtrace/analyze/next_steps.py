@@ -62,7 +62,7 @@ def _for_cause(case: Case, finding: Finding) -> list[str]:
         steps.append(f"perf top -p {at}: see where it spends its time")
     elif finding.cause in (Kind.COLLECTIVE_OP_MISMATCH, Kind.COLLECTIVE_GROUP_CYCLE):
         steps.append(
-            "compare the frames named under diverged_at: every rank must make the same calls in order"
+            "compare the calls at which they parted: every rank must make the same ones in the same order"
         )
         steps.append("TORCH_DISTRIBUTED_DEBUG=DETAIL names the first call that differs on the next run")
     elif finding.cause in (Kind.LOCK_AFTER_FORK,):

@@ -7,8 +7,8 @@ from pyhangtrace.model.report import Report
 from pyhangtrace.render.clean import clean
 from pyhangtrace.render.text.headline import headline_title
 from pyhangtrace.render.text.layout import WIDTH, Row, Style, columns, paragraph, rows, wrap
-from pyhangtrace.render.text.who import who_rows
-from pyhangtrace.render.text.words import age, numbers
+from pyhangtrace.render.text.who import main_rows, who_rows
+from pyhangtrace.render.text.words import age, frame_words, numbers
 
 _STATE_COLORS = {
     State.HUNG: "1;31",
@@ -28,7 +28,10 @@ def render_text(report: Report, *, color: bool) -> str:
     lines = [*_header(report), "", *_headline(report, style)]
     # The rows say all of the summary, and where; without rows it is what there is.
     lines += list(rows(who_rows(report), style)) or paragraph(clean(report.verdict.summary))
+    if report.verdict.state in (State.IDLE, State.RUNNING):
+        lines += list(rows(main_rows(report), style))
     for title, block in (
+        ("parted at", list(rows(_parted(report), style))),
         ("not the cause", list(rows(_cleared(report), style))),
         ("memory", list(rows(_memory(report), style))),
         ("next", _next(report)),
@@ -95,6 +98,18 @@ def _cleared(report: Report) -> list[Row]:
     return [
         Row(label=item.suspect.partition(".")[0], lines=(clean(item.because),))
         for item in report.verdict.cleared
+    ]
+
+
+def _parted(report: Report) -> list[Row]:
+    """The frame that all ranks share, and where each side is from there."""
+    parted = report.verdict.diverged_at
+    if parted is None:
+        return []
+    common = [Row(label="all", lines=(frame_words(parted.common),))] if parted.common is not None else []
+    return common + [
+        Row(label=numbers(side.ranks, "rank"), lines=(frame_words(side.frame) if side.frame else "?",))
+        for side in parted.sides
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from pyhangtrace.model.kinds import Part
+from pyhangtrace.model.kinds import Part, Role
 from pyhangtrace.model.report import Report, ReportProcess, ReportThread, Wait
 from pyhangtrace.render.clean import clean
 from pyhangtrace.render.text.headline import cause_words
@@ -22,6 +22,8 @@ from pyhangtrace.render.text.words import (
 _SHOWN_FRAMES = 4
 _SHOWN_ROWS = 16
 _SHOWN_NAMES = 4
+_SHOWN_MAINS = 12
+_LIBRARIES = ("/lib/python", "/site-packages/", "/dist-packages/", "<frozen ")
 # How interpreters, threads and multiprocessing get to the program's own code: true of every stack, so told of none.
 _STARTERS = (
     "/threading.py",
@@ -208,6 +210,44 @@ def _without_wait(process: ReportProcess | None) -> str:
 
 def _ended(process: ReportProcess | None) -> bool:
     return process is not None and process.state in ("Z", "X", "gone")
+
+
+def main_rows(report: Report) -> list[Row]:
+    """What the main thread of each process is in, where and for how much longer; those in the same share a row."""
+    waits = {wait.id: wait for wait in report.waits}
+    shared: dict[tuple[str, str], list[tuple[ReportProcess, float | None]]] = {}
+    for process in report.processes:
+        main = next((thread for thread in process.threads if thread.tid == process.pid), None)
+        if process.role is Role.OUTSIDER or main is None:
+            continue
+        wait = waits.get(main.wait or "")
+        does = wait_words(wait, report) if wait is not None else _without_wait(process)
+        frames = _own_lines(main)
+        if does:
+            age = wait.since_s if wait is not None else None
+            shared.setdefault((does, frames[0] if frames else ""), []).append((process, age))
+    found = []
+    for (does, where), members in shared.items():
+        ranks = [process.rank for process, _ in members if process.rank is not None]
+        pids = [process.pid for process, _ in members]
+        label = numbers(ranks, "rank") if len(ranks) == len(members) else numbers(pids, "pid")
+        verb = does if len(members) == 1 else plural_verb(does)
+        ages = [age for _, age in members if age is not None]
+        found.append(
+            Row(label=label, lines=(f"{verb} {where}".strip(),), right=since(max(ages, default=None)))
+        )
+    if len(found) > _SHOWN_MAINS:
+        more = len(found) - _SHOWN_MAINS
+        found = [*found[:_SHOWN_MAINS], Row(label="…", lines=(f"and {more} more (see -o FILE.html)",))]
+    return found
+
+
+def _own_lines(thread: ReportThread) -> list[str]:
+    """The stack from the program's own code on, where there is any."""
+    own = [
+        frame for frame in thread.stack if frame.file and not any(part in frame.file for part in _LIBRARIES)
+    ]
+    return [f"in {frame_words(frame)}" for frame in own] or _stack_lines(thread)
 
 
 def _stack_lines(thread: ReportThread | None) -> list[str]:

@@ -45,6 +45,8 @@ _WITH_HOLDER: dict[WaitKind, str] = {
     WaitKind.CHILD: "waits for the child",
     WaitKind.GIL: "waits for the GIL, held by",
 }
+# What nobody of the job ends, by the name that the wait carries.
+_OUTSIDE = {"connection": "waits for a connection", "signal": "waits for a signal"}
 _SAYS_ITS_KIND = ("pipe:[", "socket:[")
 
 
@@ -165,6 +167,9 @@ def wait_words(wait: Wait, report: Report, *, known: Collection[int] = ()) -> st
         if collective is not None:
             return f"waits in {collective_words(collective)}"
     words = _KIND_WORDS[wait.kind]
+    if wait.kind is WaitKind.POLL and thing.name in _OUTSIDE:
+        at = f" on {clean(thing.path)}" if thing.path and not thing.path.startswith(_SAYS_ITS_KIND) else ""
+        return f"{_OUTSIDE[thing.name]}{at}"
     if wait.kind is WaitKind.RENDEZVOUS:
         within = f", in {clean(thing.name)}" if thing.name else ""
         return "waits for a key of the store" if thing.name == "store" else words + within

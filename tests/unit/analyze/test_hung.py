@@ -677,3 +677,23 @@ def test_node_waits_for_a_child_inside_its_event_loop() -> None:
     verdict = analyze(b.evidence([b.process(100), b.process(101, ppid=100)], looks)).verdict
     assert verdict.state is State.HUNG
     assert [victim.pid for victim in verdict.victims] == [100]
+
+
+def test_ranks_part_in_the_innermost_function_that_they_share() -> None:
+    threads = [b.in_collective(100, "all_reduce", line=6), b.in_collective(101, "barrier", line=7)]
+    verdict = analyze(b.evidence(b.ranks(2), b.twice(*threads))).verdict
+    parted = verdict.diverged_at
+    assert parted is not None
+    assert parted.common is not None
+    assert (parted.common.function, parted.common.file) == ("step", "/job/train.py")
+    sides = [(side.ranks, side.frame.function, side.frame.line) for side in parted.sides if side.frame]
+    assert sides == [((0,), "step", 6), ((1,), "step", 7)]
+
+
+def test_ranks_that_part_in_one_line_do_so_by_what_they_call_there() -> None:
+    threads = [b.in_collective(100, "all_reduce"), b.in_collective(101, "barrier")]
+    parted = analyze(b.evidence(b.ranks(2), b.twice(*threads))).verdict.diverged_at
+    assert parted is not None
+    assert parted.common is not None
+    assert (parted.common.function, parted.common.line) == ("step", 7)
+    assert [side.frame.function for side in parted.sides if side.frame] == ["all_reduce", "barrier"]

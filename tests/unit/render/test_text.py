@@ -6,13 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from pyhangtrace.model.kinds import Confidence, Kind, Part, Role, SourceState, State, WaitKind
+from pyhangtrace.model.kinds import Confidence, FrameKind, Kind, Part, Role, SourceState, State, WaitKind
 from pyhangtrace.model.report import (
     Coverage,
     Culprit,
+    Divergence,
     Report,
+    ReportFrame,
     ReportHolder,
     ReportThread,
+    Side,
     Verdict,
     Victim,
     Wait,
@@ -209,3 +212,56 @@ def test_rows_follow_the_chain() -> None:
     text = render_text(replace(report, verdict=verdict), color=False)
     assert text.index("  rank 3  ") < text.index("  pid 9911  ")
     assert text.count("never entered it") == 1
+
+
+def test_a_page_about_nothing_wrong_says_where_everybody_is() -> None:
+    report = sample.report()
+    pids = [process.pid for process in report.processes if process.role is not Role.OUTSIDER]
+    frame = ReportFrame(kind=FrameKind.PYTHON, function="main", file="/job/serve.py", line=4)
+    processes = tuple(
+        replace(
+            process,
+            threads=(
+                ReportThread(
+                    tid=process.pid,
+                    name="MainThread",
+                    comm="python3",
+                    state="S",
+                    wait=f"w{process.pid}",
+                    stack=(frame,),
+                ),
+            ),
+        )
+        if process.pid in pids
+        else process
+        for process in report.processes
+    )
+    waits = tuple(
+        Wait(id=f"w{pid}", pid=pid, tid=pid, kind=WaitKind.POLL, object=WaitObject(name="connection"))
+        for pid in pids
+    )
+    verdict = Verdict(state=State.IDLE, summary="Nothing hangs.")
+    page = render_text(replace(report, processes=processes, waits=waits, verdict=verdict), color=False)
+    assert "wait for a connection in main (serve.py:4)" in page
+    assert page.count("serve.py:4") == 1
+
+
+def test_the_page_says_where_the_ranks_parted() -> None:
+    report = sample.report()
+
+    def frame(line: int | None) -> ReportFrame:
+        return ReportFrame(kind=FrameKind.PYTHON, function="work", file="/job/train.py", line=line)
+
+    parted = Divergence(
+        common=frame(None),
+        sides=(Side(ranks=(0, 1), frame=frame(6)), Side(ranks=(2,), frame=frame(7))),
+    )
+    page = render_text(
+        replace(report, verdict=replace(report.verdict, diverged_at=parted)), color=False
+    ).splitlines()
+    at = page.index("parted at")
+    assert [line.split() for line in page[at + 1 : at + 4]] == [
+        ["all", "work", "(train.py)"],
+        ["ranks", "0-1", "work", "(train.py:6)"],
+        ["rank", "2", "work", "(train.py:7)"],
+    ]
