@@ -32,7 +32,16 @@ def train(
         argv = (PYTHON, TRAIN, "--launch", "none", *options)
         return Program(argv=argv, members=waits, ranks=tuple(range(ranks)))
     if launch == "torchrun":
-        run = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks))
+        # --standalone would need a machine that knows the name localhost.
+        rendezvous = (
+            "--rdzv-backend",
+            "c10d",
+            "--rdzv-endpoint",
+            "127.0.0.1:{port}",
+            "--local-addr",
+            "127.0.0.1",
+        )
+        run = ("-m", "torch.distributed.run", *rendezvous, "--nproc-per-node", str(ranks))
         return Program(argv=(PYTHON, *run, TRAIN, "--launch", "none", *options), members=waits)
     argv = (PYTHON, TRAIN, "--launch", launch, *options)
     return Program(argv=argv, members={**waits, "launcher": Waits.ANY}, env={"MASTER_PORT": "{port}"})
