@@ -9,7 +9,7 @@ from pyhangtrace.analyze.blocked import Blocked, Standing
 from pyhangtrace.analyze.calls import Meaning, has_function, path_has
 from pyhangtrace.analyze.progress import Progress
 from pyhangtrace.analyze.scene import Scene
-from pyhangtrace.model.evidence import ThreadSample
+from pyhangtrace.model.evidence import FileLock, LockFile, ThreadSample
 from pyhangtrace.model.kinds import Confidence, Edge, Kind, Role, WaitKind
 from pyhangtrace.model.report import ReportHolder, WaitObject
 
@@ -84,7 +84,7 @@ def lock_file(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | N
     """A file that is a lock by existing: who has it open, or that nobody alive does."""
     if draft.call is None or draft.call.meaning is not Meaning.LOCK_FILE:
         return None
-    path = holders.named(sample, ("lock_file_path", "lock_file", "lock_file", "path"))
+    path = holders.named(sample, ("lock_file_path", "lock_filename", "_lock_file", "path"))
     path = path if isinstance(path, str) else None
     file = holders.lock_file_of(scene, sample.pid, path)
     thing = WaitObject(path=file.path if file else path, inode=file.inode if file else None)
@@ -100,6 +100,18 @@ def lock_file(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | N
     )
     if file is None or not file.exists:
         return waiting
+    record = _recorded(scene, sample.pid, file)
+    if record is not None:
+        return replace(
+            waiting,
+            standing=Standing.FIRM,
+            targets=((record.pid, 0),),
+            holder=ReportHolder(pid=record.pid),
+            evidence=(
+                *draft.evidence,
+                f"kernel lock table: {record.kind} on {file.path} held by {record.pid}",
+            ),
+        )
     owner = file.owner_pid if file.owner_alive else None
     held_by = tuple(pid for pid in (file.openers or ((owner,) if owner else ())) if pid != sample.pid)
     if held_by:
@@ -109,14 +121,6 @@ def lock_file(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | N
             targets=tuple((pid, 0) for pid in held_by),
             holder=ReportHolder(pid=held_by[0]),
             edge=Edge.ANY,
-        )
-    record = next((lock for lock in scene.evidence.looks[-1].file_locks if lock.inode == file.inode), None)
-    if record is not None and record.pid > 0 and record.pid != sample.pid:
-        return replace(
-            waiting,
-            standing=Standing.FIRM,
-            targets=((record.pid, 0),),
-            holder=ReportHolder(pid=record.pid),
         )
     is_baton = path_has(draft.call.frame.file, "torch/utils/file_baton.py")
     if holders.is_stale(scene, file, maker_keeps_it_open=is_baton):
@@ -130,6 +134,14 @@ def lock_file(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | N
             evidence=(*draft.evidence, f"{file.path} exists{age}, nobody has it open{dead}"),
         )
     return waiting
+
+
+def _recorded(scene: Scene, pid: int, file: LockFile) -> FileLock | None:
+    """The kernel's record of a lock on the file that another process holds."""
+    for lock in scene.evidence.looks[-1].file_locks:
+        if lock.inode == file.inode and lock.pid > 0 and lock.pid != pid:
+            return lock
+    return None
 
 
 def loader(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:

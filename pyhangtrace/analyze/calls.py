@@ -89,6 +89,8 @@ _PYTHON: tuple[tuple[str, str, Meaning | None], ...] = (
     ("torch/multiprocessing/spawn.py", "join spawn start_processes", Meaning.LAUNCHER),
     ("torch/utils/file_baton.py", "wait try_acquire", Meaning.LOCK_FILE),
     ("filelock/_api.py", "acquire", Meaning.LOCK_FILE),
+    ("filelock/_core/_acquire.py", "_poll_until_acquired", Meaning.LOCK_FILE),
+    ("filelock/_core/_lock.py", "acquire", Meaning.LOCK_FILE),
     ("filelock/_soft.py", "_acquire", Meaning.LOCK_FILE),
     (
         "torch/utils/data/dataloader.py",

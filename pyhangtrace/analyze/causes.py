@@ -177,4 +177,7 @@ def confidence_of(
         weakest = max(weakest, 0 if cycle else 1)
     if any(wait.ends_by_itself and wait.kind is not WaitKind.TIMER for wait in own):
         weakest = max(weakest, 1)
+    if end is Fate.LONG_TIMER and {wait.kind for wait in on_way[:-1]} <= {WaitKind.CHILD}:
+        # A loop of a shell that sleeps between its rounds looks the same.
+        weakest = _SURENESS.index(Confidence.POSSIBLE)
     return _SURENESS[weakest]

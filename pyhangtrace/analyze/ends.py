@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from pyhangtrace.analyze import holders
@@ -99,6 +100,9 @@ def _peers(scene: Scene, wait: Blocked, facts: FdFacts, *, writing: bool) -> Blo
             edge=Edge.ANY,
             evidence=tuple(evidence),
         )
+    if others and not writing and _outlived(scene, wait, others):
+        cause = Kind.IPC_NO_EOF
+        evidence.append("the child that wrote there has exited, and its output is still held open")
     known = bool(others)
     remote = facts.socket is not None and not ends
     return replace(
@@ -112,6 +116,15 @@ def _peers(scene: Scene, wait: Blocked, facts: FdFacts, *, writing: bool) -> Blo
         from_stdin=facts.fd == 0 and not writing and known and all(is_stranger(scene, end) for end in others),
         evidence=tuple(evidence),
     )
+
+
+def _outlived(scene: Scene, wait: Blocked, ends: Sequence[int]) -> bool:
+    """Reads the output of a child that has exited: whoever still holds the other end inherited it."""
+    sample = scene.thread(wait.key)
+    if sample is None or wait.call is None or wait.call.meaning is not Meaning.CHILD:
+        return False
+    child = holders.named(sample, ("pid",))
+    return isinstance(child, int) and child not in ends and scene.exited(child)
 
 
 def is_stranger(scene: Scene, pid: int) -> bool:
@@ -157,10 +170,11 @@ def poll_wait(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked:
     if outside or not targets:
         return replace(wait, standing=Standing.IDLE, cause=Kind.IDLE)
     ordered = tuple(sorted(targets))
+    outlived = _outlived(scene, wait, [end for end, _ in ordered])
     return replace(
         wait,
         standing=Standing.FIRM,
-        cause=Kind.IPC_PEER_SILENT,
+        cause=Kind.IPC_NO_EOF if outlived else Kind.IPC_PEER_SILENT,
         targets=ordered,
         candidates=ordered,
         holder=ReportHolder(pid=ordered[0][0]) if len(ordered) == 1 else None,

@@ -24,7 +24,11 @@ _NETWORK_FILE_SYSTEMS = (
 )
 
 # A lock file without an opener for this long is not one between making it and opening it.
-_STALE_AFTER_S = 1.0
+STALE_AFTER_S = 1.0
+
+
+# What is said of an RLock that records the ident of a thread which no longer exists.
+NO_SUCH_OWNER = "no thread has the ident of its owner"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +127,7 @@ def is_stale(scene: Scene, file: LockFile, *, maker_keeps_it_open: bool) -> bool
         return False
     if file.owner_alive is False or file.older_than_job:
         return True
-    if not maker_keeps_it_open or scene.evidence.window_s < _STALE_AFTER_S:
+    if not maker_keeps_it_open or scene.evidence.window_s < STALE_AFTER_S:
         return False
     return all(other.exists and not other.openers and other.inode == file.inode for other in seen)
 

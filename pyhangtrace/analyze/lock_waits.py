@@ -141,6 +141,17 @@ def python_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked |
             targets=(owner.key,),
             holder=thread_holder(owner.key),
         )
+    if owner is not None and owner.key == draft.key and not lock.timeout:
+        return replace(
+            draft,
+            kind=WaitKind.PYTHON_LOCK,
+            standing=Standing.FIRM,
+            cause=Kind.LOCK_HELD,
+            basis=Confidence.PROVEN if lock.owner_exact else Confidence.LIKELY,
+            object=lock_object(sample),
+            targets=(draft.key,),
+            holder=thread_holder(draft.key),
+        )
     parent = holders.forked_without_exec(scene, sample.pid)
     alone = not _has_other_threads(scene, sample)
     if alone and parent is not None and not lock.timeout:
@@ -160,14 +171,16 @@ def python_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked |
                 f"process {sample.pid} was forked from {parent.pid} and has no other thread to release it",
             ),
         )
+    gone = lock.kind == "python_rlock" and lock.problem == holders.NO_SUCH_OWNER
     return replace(
         draft,
         kind=WaitKind.PYTHON_LOCK,
         standing=Standing.FIRM,
-        cause=Kind.LOCK_HELD,
+        cause=Kind.LOCK_OWNER_GONE if gone else Kind.LOCK_HELD,
         basis=Confidence.LIKELY,
         object=lock_object(sample),
-        candidates=holders.siblings(scene, draft.key),
+        candidates=() if gone else holders.siblings(scene, draft.key),
+        evidence=(*draft.evidence, holders.NO_SUCH_OWNER) if gone else draft.evidence,
     )
 
 

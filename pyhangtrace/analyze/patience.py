@@ -6,12 +6,13 @@ from collections.abc import Collection
 
 from pyhangtrace.analyze.blocked import Blocked
 from pyhangtrace.analyze.finding import Finding
+from pyhangtrace.analyze.holders import STALE_AFTER_S
 from pyhangtrace.analyze.progress import SETTLED_S
 from pyhangtrace.analyze.scene import Key, Scene, build_scene
 from pyhangtrace.analyze.steps import between
 from pyhangtrace.analyze.waits import classify
 from pyhangtrace.model.evidence import Evidence
-from pyhangtrace.model.kinds import Role, State
+from pyhangtrace.model.kinds import Role, State, WaitKind
 
 # Between two looks at the least, so that a wait that is taken up again shows.
 FIRST_WINDOW_S = 0.1
@@ -33,10 +34,16 @@ def patience(scene: Scene, waits: dict[Key, Blocked], finding: Finding) -> float
         return round(SETTLED_S - window, 3) if between(scene, waits) else 0.0
     if finding.state is State.RUNNING and not finding.chain:
         return 0.0
+    if finding.state is State.UNKNOWN and window < STALE_AFTER_S and _polls_for_a_file(waits):
+        return round(STALE_AFTER_S - window, 3)
     asleep = _asleep(waits, finding)
     if asleep is not None and asleep >= SETTLED_S:
         return 0.0
     return round(SETTLED_S - window, 3)
+
+
+def _polls_for_a_file(waits: dict[Key, Blocked]) -> bool:
+    return any(wait.kind is WaitKind.LOCK_FILE and not wait.targets for wait in waits.values())
 
 
 def _asleep(waits: dict[Key, Blocked], finding: Finding) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from pyhangtrace.analyze import holders
@@ -9,9 +10,10 @@ from pyhangtrace.analyze.blocked import Blocked, Standing
 from pyhangtrace.analyze.call_waits import polling
 from pyhangtrace.analyze.calls import Meaning
 from pyhangtrace.analyze.ends import io_wait, poll_wait
+from pyhangtrace.analyze.progress import Progress
 from pyhangtrace.analyze.scene import Scene
-from pyhangtrace.model.evidence import ThreadSample
-from pyhangtrace.model.kinds import Edge, Kind, WaitKind
+from pyhangtrace.model.evidence import Frame, ThreadSample
+from pyhangtrace.model.kinds import Confidence, Edge, FrameKind, Kind, WaitKind
 from pyhangtrace.model.report import ReportHolder, WaitObject
 
 _READS = frozenset(
@@ -113,6 +115,45 @@ def file_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | N
             f"kernel lock table: {lock.kind} on inode {lock.inode} held by {'/'.join(map(str, held_by)) or '?'}",
         ),
     )
+
+
+def sqlite(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
+    """SQLite naps until a lock on the database is free; the kernel's table says who holds one."""
+    if scene.syscall(sample) not in _SLEEPS or not _inside_sqlite(sample.frames):
+        return None
+    found = [
+        lock
+        for lock in scene.evidence.looks[-1].file_locks
+        if lock.pid > 0 and lock.pid != sample.pid and sample.pid in lock.openers
+    ]
+    pids = sorted({lock.pid for lock in found})
+    thing = WaitObject(path=found[0].path, inode=found[0].inode) if found else WaitObject()
+    moves = draft.progress in (Progress.MOVING, Progress.RUNNING)
+    return replace(
+        draft,
+        kind=WaitKind.FILE_LOCK,
+        standing=Standing.FIRM if pids else Standing.OPAQUE,
+        cause=Kind.FILE_LOCK_HELD,
+        basis=Confidence.LIKELY,
+        object=thing,
+        progress=Progress.REARMED if moves else draft.progress,
+        targets=tuple((pid, 0) for pid in pids),
+        holder=ReportHolder(pid=pids[0], alive=not scene.exited(pids[0])) if len(pids) == 1 else None,
+        candidates=tuple((pid, 0) for pid in pids) if len(pids) > 1 else (),
+        edge=Edge.ANY if len(pids) > 1 else Edge.ALL,
+        ends_by_itself=False,
+        lasts_s=None,
+        evidence=(*draft.evidence, "frame of SQLite that waits for a lock on the database"),
+    )
+
+
+def _inside_sqlite(frames: Sequence[Frame]) -> bool:
+    for frame in frames:
+        if frame.kind is FrameKind.PYTHON:
+            return False
+        if (frame.module or "").rpartition("/")[2].startswith("libsqlite3"):
+            return True
+    return False
 
 
 def io(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:

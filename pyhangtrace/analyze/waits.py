@@ -95,6 +95,7 @@ _RULES: tuple[_Rule, ...] = (
     syscall_waits.child,
     call_waits.worker_loop,
     syscall_waits.file_lock,
+    syscall_waits.sqlite,
     syscall_waits.io,
     syscall_waits.fifo,
     lock_waits.join,

@@ -89,10 +89,10 @@ def waiting(case: Case, key: Key) -> str:
         tracer = wait.holder.pid if wait.holder is not None else None
         return f"is stopped by its tracer, pid {tracer}{age}" if tracer else f"is stopped by a signal{age}"
     if wait.kind is WaitKind.RUNNING:
-        return f"is on the CPU{_where(case, key)}"
+        return f"is on the CPU{where(case, key)}"
     if wait.kind is WaitKind.TIMER:
         left = f", {duration(wait.lasts_s)} to go" if wait.lasts_s is not None else ""
-        return f"sleeps{_where(case, key)}{left or age}"
+        return f"sleeps{where(case, key)}{left or age}"
     if wait.kind in (WaitKind.COLLECTIVE, WaitKind.P2P):
         peer = f" from rank {wait.object.peer_rank}" if wait.object.peer_rank is not None else ""
         return f"waits in {wait.object.name or 'a collective'}{peer}{age}"
@@ -111,7 +111,7 @@ def waiting(case: Case, key: Key) -> str:
         path = f" {wait.object.path}"
     if wait.cause is Kind.IPC_PIPE_FULL:
         return f"writes to a full {wait.kind.value}{_holder(case, wait)}{age}"
-    return f"waits for {thing}{path}{_holder(case, wait)}{_where(case, key)}{age}"
+    return f"waits for {thing}{path}{_holder(case, wait)}{where(case, key)}{age}"
 
 
 def ended(case: Case, key: Key) -> str:
@@ -136,11 +136,14 @@ def _holder(case: Case, wait: Blocked) -> str:
     if wait.kind in (WaitKind.PIPE, WaitKind.SOCKET, WaitKind.POLL):
         return f" whose other end is with pid {holder.pid}"
     if holder.pid == wait.key[0] and holder.tid is not None:
+        if (holder.pid, holder.tid) == wait.key:
+            return " that it holds itself"
         return f" held by {thread(case, (holder.pid, holder.tid))}"
     return f" held by pid {holder.pid}"
 
 
-def _where(case: Case, key: Key) -> str:
+def where(case: Case, key: Key) -> str:
+    """` in write_cache (cache.py:12)`: the innermost frame of the program itself, or nothing."""
     sample = case.scene.thread(key)
     frame = first_own_frame(sample.frames) if sample is not None else None
     if frame is None:
@@ -221,6 +224,8 @@ def _nobody(finding: Finding) -> str:
     if finding.cause is Kind.LOCK_AFTER_FORK:
         return ", copied by fork from a parent whose thread held it"
     if finding.cause is Kind.IPC_NO_EOF:
+        if len(finding.chain) > 1:
+            return "; the child that wrote there has exited, and who inherited its output keeps it open"
         return ", of which it holds the only write end itself"
     return ""
 

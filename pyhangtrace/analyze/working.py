@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from pyhangtrace.analyze.blocked import GROUP_KINDS, Standing
+from pyhangtrace.analyze.blocked import GROUP_KINDS, Blocked, Standing
 from pyhangtrace.analyze.calls import Meaning, recognise
 from pyhangtrace.analyze.causes import busy_compiler, cause_of, confidence_of, lead_of, symptom_of
 from pyhangtrace.analyze.finding import (
@@ -26,6 +27,20 @@ from pyhangtrace.model.kinds import Confidence, Kind, Part, Role, State, WaitKin
 _STRAGGLER_S = 1.0
 
 _MOVING_SHARE = 0.02
+
+# Waits for what somebody has or owes, as far as it is recorded who.
+_OF_SOMEBODY = frozenset(
+    {
+        WaitKind.MUTEX,
+        WaitKind.RWLOCK,
+        WaitKind.PYTHON_LOCK,
+        WaitKind.GIL,
+        WaitKind.IMPORT_LOCK,
+        WaitKind.FILE_LOCK,
+        WaitKind.LOCK_FILE,
+        WaitKind.SOCKET,
+    }
+)
 
 
 def busy(case: Case, found: Sequence[Key]) -> Finding | None:
@@ -57,9 +72,18 @@ def late(case: Case, found: Sequence[Key]) -> Finding | None:
     share = sum(case.scene.cpu_share(other) for other in (pid, *case.scene.descendants(pid)))
     if share >= 0.5 or busy_compiler(case.scene, pid) is not None:
         return _straggling(case, State.BUSY, found, chain, Fate.MOVING)
+    if not _waits_for_a_step(case.waits[seed]):
+        return None
     if case.scene.evidence.window_s < SETTLED_S and not _waited_long(case, found):
         return Finding(state=State.RUNNING, chain=chain)
     return _straggling(case, State.SLOW, found, chain, Fate.MOVING)
+
+
+def _waits_for_a_step(wait: Blocked) -> bool:
+    """Somebody waits for what another one is to do next; who waits for a child or a thread to end is in no hurry."""
+    if wait.cause is Kind.IPC_PIPE_FULL:
+        return bool(wait.targets)
+    return wait.kind in GROUP_KINDS or (wait.kind in _OF_SOMEBODY and wait.holder is not None)
 
 
 def _waited_long(case: Case, found: Sequence[Key]) -> bool:
@@ -68,14 +92,29 @@ def _waited_long(case: Case, found: Sequence[Key]) -> bool:
 
 def short(case: Case, found: Sequence[Key]) -> Finding | None:
     """A timer that ends soon keeps the others waiting."""
+    found = [key for key in found if _waits_for_a_step(case.waits[key])]
+    if not found:
+        return None
     seed = found[0]
     chain = case.judged.chain(seed)
-    if len(chain) < 2 or case.waits[seed].kind not in GROUP_KINDS:
+    in_group = case.waits[seed].kind in GROUP_KINDS
+    if len(chain) < 2:
         return None
-    if _nap(case, chain[-1]) < _STRAGGLER_S and not _waited_long(case, found):
+    nap = _nap(case, chain[-1])
+    if not in_group and nap < _STRAGGLER_S:
+        return None
+    if (nap < _STRAGGLER_S or not in_group) and not _waited_long(case, found):
         # Naps like these are how loops poll: nobody is late yet.
         return Finding(state=State.RUNNING, chain=chain)
-    return _straggling(case, State.SLOW, found, chain, Fate.SHORT)
+    end = case.waits.get(chain[-1])
+    if end is not None and end.progress is Progress.REARMED and (case.waits[seed].since_s or 0.0) > 2 * nap:
+        # It naps again and again at one place: it looks for something, and what that is does not show.
+        return undecided(case, [seed]) if in_group else None
+    finding = _straggling(case, State.SLOW, found, chain, Fate.SHORT)
+    if case.waits[seed].kind is WaitKind.SOCKET:
+        # Who sends now and then is late only if an answer is due, and that does not show.
+        finding = replace(finding, confidence=Confidence.POSSIBLE)
+    return finding
 
 
 def _straggling(case: Case, state: State, found: Sequence[Key], chain: tuple[Key, ...], end: Fate) -> Finding:

@@ -9,6 +9,8 @@ NAMED_LOCALS: dict[str, tuple[str, ...]] = {
     "FileBaton.wait": ("self.lock_file_path",),
     # filelock (BaseFileLock.acquire and its asyncio sibling)
     "BaseFileLock.acquire": ("lock_filename",),
+    "LockAcquisition._poll_until_acquired": ("lock_filename",),
+    "_poll_until_acquired": ("lock_filename",),
     "SoftFileLock._acquire": ("self._lock_file",),
     # threading: the thread that is joined
     "Thread.join": ("self._native_id",),
@@ -39,6 +41,8 @@ LOCK_FILE_VALUES = frozenset(
     {
         ("FileBaton.wait", "lock_file_path"),
         ("BaseFileLock.acquire", "lock_filename"),
+        ("LockAcquisition._poll_until_acquired", "lock_filename"),
+        ("_poll_until_acquired", "lock_filename"),
         ("SoftFileLock._acquire", "_lock_file"),
     }
 )

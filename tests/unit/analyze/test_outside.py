@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from pyhangtrace.analyze import analyze
-from pyhangtrace.model.evidence import Evidence, FdFacts, FileLock, Holder, Look, ProcessFacts
+from pyhangtrace.analyze import analyze, more_time_wanted
+from pyhangtrace.model.evidence import Evidence, FdFacts, FileLock, Holder, LockFile, Look, ProcessFacts
 from pyhangtrace.model.kinds import Confidence, FdKind, Kind, Role, State
 from tests.unit.analyze import builders as b
 
@@ -174,3 +174,152 @@ def test_lock_between_processes_whose_holder_sleeps_is_not_idle() -> None:
     )
     looks = b.twice(b.asleep(100, seconds=9000, left=8000), waiter)
     assert state_of([b.process(100), b.process(101)], looks) is State.UNKNOWN
+
+
+def test_child_that_has_exited_while_another_process_keeps_its_output_open() -> None:
+    reads = b.on_fd(
+        100,
+        fd=3,
+        frames=(b.py("Popen.communicate", "/usr/lib/python3.11/subprocess.py"), b.py("main")),
+        named_values=(b.local("Popen.communicate", "pid", 101),),
+    )
+    looks = b.twice(
+        reads,
+        b.asleep(102, seconds=4000, left=3000),
+        fds=[b.pipe(100, 3, 70, Holder(pid=102, mode="w"))],
+    )
+    processes = [
+        b.process(100),
+        b.process(101, ppid=100, state="Z"),
+        b.process(102, ppid=1, role=Role.OUTSIDER),
+    ]
+    verdict = verdict_of(b.evidence(processes, looks))
+    assert (verdict.state, verdict.cause) == (State.HUNG, Kind.IPC_NO_EOF)
+    assert verdict.culprits[0].pid == 102
+    assert "the child that wrote there has exited" in verdict.summary
+
+
+def test_lock_that_its_own_thread_holds() -> None:
+    looks = b.twice(b.on_python_lock(100, owner=100))
+    verdict = verdict_of(b.evidence([b.process(100)], looks))
+    assert (verdict.state, verdict.cause, verdict.confidence) == (
+        State.HUNG,
+        Kind.LOCK_CYCLE,
+        Confidence.LIKELY,
+    )
+    assert "that it holds itself" in verdict.summary
+
+
+def test_rlock_whose_owner_ended() -> None:
+    lock = b.LockFacts(
+        kind="python_rlock",
+        address=1,
+        uaddr=1,
+        op=9,
+        value=0,
+        problem="no thread has the ident of its owner",
+    )
+    looks = b.twice(b.sleeper(100, lock=lock), b.sleeper(100, 201, frames=EVENT))
+    verdict = verdict_of(b.evidence([b.process(100)], looks))
+    assert (verdict.state, verdict.cause) == (State.HUNG, Kind.LOCK_OWNER_GONE)
+
+
+@pytest.mark.parametrize(("left", "state"), [(20.0, State.SLOW), (3000.0, State.HUNG)])
+def test_sleeper_that_holds_what_another_wants(left: float, state: State) -> None:
+    looks = b.twice(b.on_python_lock(100, owner=201), b.asleep(100, 201, seconds=left, left=left - 5))
+    verdict = verdict_of(b.evidence([b.process(100)], looks))
+    assert (verdict.state, verdict.cause, verdict.culprits[0].tid) == (state, Kind.LOCK_HELD, 201)
+
+
+def waits_for_child(pid: int, child: int) -> Any:
+    return b.sleeper(pid, syscall=b.WAIT4, args=(child, 0, 0, 0, 0, 0))
+
+
+def test_supervisor_of_a_server_that_polls_is_not_slow() -> None:
+    polls = b.on_fd(101, fd=5, syscall=b.POLL, timeout_s=0.5, asleep_for_s=0.1, frames=LOOP[:1])
+    looks = (
+        b.look(waits_for_child(100, 101), polls, fds=[b.connection(101, 5, 70, state="LISTEN")]),
+        b.look(
+            waits_for_child(100, 101),
+            b.moved(polls),
+            at=3.5,
+            fds=[b.connection(101, 5, 70, state="LISTEN")],
+        ),
+    )
+    processes = [b.process(100), b.process(101, ppid=100)]
+    assert state_of(processes, looks) is State.IDLE
+
+
+def test_child_that_only_sleeps_is_no_proof_of_a_hang() -> None:
+    looks = b.twice(waits_for_child(100, 101), b.asleep(101, seconds=300, left=297))
+    verdict = verdict_of(b.evidence([b.process(100), b.process(101, ppid=100)], looks))
+    assert (verdict.state, verdict.cause, verdict.confidence) == (
+        State.HUNG,
+        Kind.TIMER,
+        Confidence.POSSIBLE,
+    )
+    assert "to go" in verdict.summary
+
+
+SQLITE = (b.native("clock_nanosleep", "libc.so.6"), b.native("", "libsqlite3.so.0"), b.py("insert"))
+
+
+@pytest.mark.parametrize("openers", [(100, 101), (100,)])
+def test_database_lock_held_by_the_parent_that_waits_for_the_child(openers: tuple[int, ...]) -> None:
+    lock = FileLock(
+        kind="posix", access="write", pid=100, device=1, inode=7, openers=openers, path="/data/x.db"
+    )
+    child = b.sleeper(101, syscall=b.SLEEP, timeout_s=0.1, remaining_s=0.05, frames=SQLITE)
+    looks = b.twice(waits_for_child(100, 101), child, file_locks=[lock])
+    verdict = verdict_of(b.evidence([b.process(100), b.process(101, ppid=100)], looks))
+    if 101 in openers:
+        assert (verdict.state, verdict.cause) == (State.HUNG, Kind.LOCK_CYCLE)
+        assert {who.pid for who in verdict.culprits} == {100, 101}
+    else:
+        assert verdict.state is State.UNKNOWN
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_filelock_package_polls_for_a_lock_of_the_kernel(held: bool) -> None:
+    frames = (
+        b.py("LockAcquisition._poll_until_acquired", "/usr/lib/python3/filelock/_core/_acquire.py"),
+        b.py("BaseFileLock.acquire", "/usr/lib/python3/filelock/_core/_lock.py"),
+        b.py("build"),
+    )
+    path = b.local("LockAcquisition._poll_until_acquired", "lock_filename", "/data/x.lock")
+    polls = b.sleeper(
+        101, syscall=b.SLEEP, timeout_s=0.05, remaining_s=0.01, frames=frames, named_values=(path,)
+    )
+    file = LockFile(path="/data/x.lock", exists=True, pid=101, inode=7)
+    locks = [FileLock(kind="flock", access="write", pid=102, device=1, inode=7)] if held else []
+    looks = b.twice(
+        b.in_collective(100),
+        polls,
+        b.asleep(102, seconds=4000, left=3000),
+        lock_files=[file],
+        file_locks=locks,
+    )
+    verdict = verdict_of(b.evidence([*b.ranks(2), b.process(102, ppid=101)], looks))
+    if held:
+        assert (verdict.state, verdict.cause) == (State.HUNG, Kind.FILE_LOCK_HELD)
+        assert [who.pid for who in verdict.culprits] == [101, 102]
+    else:
+        assert verdict.state is State.UNKNOWN
+
+
+def test_young_lock_file_without_opener_is_looked_at_for_longer() -> None:
+    polls = b.sleeper(
+        101,
+        syscall=b.SLEEP,
+        timeout_s=0.1,
+        remaining_s=0.05,
+        frames=(b.py("FileBaton.wait", "/usr/lib/python3/torch/utils/file_baton.py"), b.py("build")),
+        named_values=(b.local("FileBaton.wait", "lock_file_path", "/data/lock"),),
+    )
+    file = LockFile(path="/data/lock", exists=True, pid=101, inode=7, age_s=3.0, older_than_job=False)
+    looks = b.twice(b.in_collective(100), polls, window=0.6, lock_files=[file])
+    evidence = b.evidence(b.ranks(2), looks)
+    assert verdict_of(evidence).state is State.UNKNOWN
+    assert more_time_wanted(evidence) == pytest.approx(0.4)
+    longer = b.evidence(b.ranks(2), b.twice(b.in_collective(100), polls, window=1.1, lock_files=[file]))
+    assert verdict_of(longer).cause is Kind.FILE_LOCK_STALE
