@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import shlex
 
+from pyhangtrace.analyze.advice import debugged, for_cycle, for_end
 from pyhangtrace.analyze.causes import busy_compiler
 from pyhangtrace.analyze.finding import Case, Finding
 from pyhangtrace.analyze.words import thread, waiting
 from pyhangtrace.model.kinds import Kind, Part, SourceState, State, WaitKind
+
+_MOST_STEPS = 3
+
+# Where another process of the chain is what a person has to look at.
+_ELSEWHERE = (Kind.WORKER_STUCK, Kind.CHILD_STUCK, Kind.IPC_PEER_SILENT, Kind.IDLE)
 
 
 def next_steps(case: Case, finding: Finding) -> tuple[str, ...]:
@@ -24,8 +30,8 @@ def next_steps(case: Case, finding: Finding) -> tuple[str, ...]:
         if case.scene.evidence.window_s < 3.0:
             steps.append(f"hangtrace attach -d 5 {case.scene.evidence.job.root_pid}")
     if not steps:
-        pid = next((who.key[0] for who in finding.named if who.key), case.scene.evidence.job.root_pid)
-        steps.append(f"hangtrace attach {pid} -o hang.html, and look at the stack of pid {pid}")
+        end = for_end(case, finding.chain[-1]) if finding.chain else None
+        steps = [end] if end else _by_hand(case, finding)
     return tuple(dict.fromkeys(steps))
 
 
@@ -43,7 +49,10 @@ def _for_cause(case: Case, finding: Finding) -> list[str]:
             steps.append(f"end the tracer, pid {tracer}: it keeps pid {end[0]} stopped")
         else:
             steps.append(f"kill -CONT {end[0]}")
-    if finding.cause is Kind.FILE_LOCK_HELD:
+    in_debugger = debugged(case, finding.chain)
+    if in_debugger is not None:
+        steps.append(in_debugger)
+    elif finding.cause is Kind.FILE_LOCK_HELD and not finding.cycle:
         steps += _file_lock(case, finding, stopped=stopped)
     elif finding.cause is Kind.FILE_LOCK_STALE:
         path = next(
@@ -67,8 +76,8 @@ def _for_cause(case: Case, finding: Finding) -> list[str]:
         steps.append("TORCH_DISTRIBUTED_DEBUG=DETAIL names the first call that differs on the next run")
     elif finding.cause in (Kind.LOCK_AFTER_FORK,):
         steps.append('use multiprocessing.get_context("spawn"), or fork before the first thread starts')
-    elif finding.cause is Kind.LOCK_CYCLE and finding.cycle:
-        steps.append("take the two locks in one order everywhere; this process does not recover by itself")
+    elif finding.cycle and (advice := for_cycle(case, finding)):
+        steps += advice
     elif finding.cause is Kind.IPC_PIPE_FULL:
         steps.append("read the pipe while the writer runs (Popen.communicate, a reader thread)")
     elif finding.cause is Kind.IPC_NO_EOF:
@@ -77,13 +86,21 @@ def _for_cause(case: Case, finding: Finding) -> list[str]:
         steps.append(f"look at pid {culprit[0]}: {waiting(case, culprit)}")
     elif finding.cause in (Kind.LOCK_HELD, Kind.LOCK_GIL) and culprit is not None:
         steps.append(f"look at {thread(case, culprit)} of pid {culprit[0]}: it {waiting(case, culprit)}")
-    elif finding.cause in (Kind.WORKER_STUCK, Kind.CHILD_STUCK, Kind.IPC_PEER_SILENT) and end is not None:
+    elif finding.cause in _ELSEWHERE and end is not None:
         words = "ends the wait with an error" if finding.cause is not Kind.CHILD_STUCK else "ends the wait"
         if culprit is not None and end[0] != culprit[0] and end[0] > 0:
             steps.append(f"look at pid {end[0]}: it {waiting(case, end)}; kill {end[0]} {words}")
     elif finding.cause in (Kind.PEER_EXITED, Kind.PEER_OOM_KILLED):
         steps.append("restart the job; look for the first error in the log of the rank that is gone")
     return steps
+
+
+def _by_hand(case: Case, finding: Finding) -> list[str]:
+    """No rule knows more: what the waits say is all there is, and those who wrote the program know the rest."""
+    waits = [key for key in sorted(case.waits, key=case.order) if case.waits[key].service is None]
+    steps = [step for key in waits if (step := for_end(case, key)) is not None]
+    root = case.scene.evidence.job.root_pid
+    return steps[:_MOST_STEPS] or [f"hangtrace attach {root} -o hang.html, and read all of its stacks"]
 
 
 def _file_lock(case: Case, finding: Finding, *, stopped: bool) -> list[str]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pyhangtrace.analyze.blocked import Blocked
 from pyhangtrace.analyze.calls import first_own_frame
 from pyhangtrace.analyze.finding import Case, Finding, Named
 from pyhangtrace.analyze.phase import phase_of
 from pyhangtrace.analyze.scene import Key
-from pyhangtrace.model.kinds import Kind, Part, State, WaitKind
+from pyhangtrace.model.kinds import Kind, Part, SourceState, State, WaitKind
 from pyhangtrace.model.ranks import fold
 
 _PLAIN: dict[WaitKind, str] = {
@@ -34,6 +36,23 @@ _PLAIN: dict[WaitKind, str] = {
     WaitKind.RENDEZVOUS: "the other ranks to join",
 }
 
+
+# What has to happen for a wait to end, and who does it is what nobody records.
+ENDED_BY: dict[WaitKind, str] = {
+    WaitKind.CONDITION: "notify the condition or set the event",
+    WaitKind.SEMAPHORE: "release the semaphore",
+    WaitKind.BARRIER: "come to the barrier",
+    WaitKind.QUEUE: "put something into the queue",
+    WaitKind.PYTHON_LOCK: "release the lock",
+    WaitKind.MUTEX: "unlock the mutex",
+    WaitKind.RWLOCK: "unlock the read-write lock",
+    WaitKind.PIPE: "write to the pipe or close it",
+    WaitKind.SOCKET: "answer on the socket",
+    WaitKind.POLL: "make one of the descriptors ready",
+    WaitKind.COLLECTIVE: "enter the operation",
+    WaitKind.P2P: "make the matching call",
+    WaitKind.RENDEZVOUS: "set the key of the store",
+}
 
 _LONGEST_TITLE = 48
 _MOST_TOLD = 3
@@ -271,18 +290,33 @@ def _unknown(case: Case, finding: Finding) -> str:
         end = finding.chain[-1] if len(finding.chain) > 1 else None
         rest = f"; {who(case, end)} {waiting(case, end)}" if end is not None else ""
         waiting_ones = _victims(case, finding, verb=" waiting")
-        return f"Not decided: {waiting_ones}{rest}. What is missing is listed under coverage."
+        return f"Not decided: {waiting_ones}{rest}. {_open(case, finding.chain[-1:] or finding.victims[:1])}"
     if finding.chain:
         key = finding.chain[0]
-        return (
-            f"Not decided: {who(case, key)} {waiting(case, key)}. What is missing is listed under coverage."
-        )
+        return f"Not decided: {who(case, key)} {waiting(case, key)}. {_open(case, finding.chain[-1:])}"
     waits = [key for key in sorted(case.waits, key=case.order) if case.waits[key].service is None]
     if waits:
         told = "; ".join(f"{who(case, key)} {waiting(case, key)}" for key in waits[:_MOST_TOLD])
         more = f"; {len(waits) - _MOST_TOLD} more threads" if len(waits) > _MOST_TOLD else ""
         return f"Not decided: nothing records who should end these waits: {told}{more}."
-    return "The evidence does not say whether anything hangs; what is missing is listed under coverage."
+    return f"The evidence does not say whether anything hangs: no thread could be looked at{_unseen(case)}."
+
+
+def _open(case: Case, keys: Sequence[Key]) -> str:
+    """What is not known of the wait on which it hangs."""
+    wait = case.waits.get(keys[0]) if keys else None
+    does = ENDED_BY.get(wait.kind) if wait is not None else None
+    if does is None:
+        return f"Whether that ends is not known{_unseen(case)}."
+    return f"Nothing records who should {does}{_unseen(case)}."
+
+
+def _unseen(case: Case) -> str:
+    lacking = any(
+        line.fix and line.state in (SourceState.REFUSED, SourceState.FAILED, SourceState.TIMED_OUT)
+        for line in case.scene.evidence.coverage
+    )
+    return "; what could not be seen, and how to see it, is listed under coverage" if lacking else ""
 
 
 def _capital(text: str) -> str:

@@ -1,0 +1,105 @@
+"""What to do about a cycle, and about a wait that nobody is recorded to end: by the kinds of waits in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pyhangtrace.analyze.blocked import GROUP_KINDS
+from pyhangtrace.analyze.calls import path_has
+from pyhangtrace.analyze.finding import Case, Finding
+from pyhangtrace.analyze.scene import Key
+from pyhangtrace.analyze.words import ENDED_BY, waiting, where, who
+from pyhangtrace.model.kinds import Kind, WaitKind
+
+_FILES = frozenset({WaitKind.FILE_LOCK, WaitKind.LOCK_FILE})
+_MEETINGS = GROUP_KINDS | {WaitKind.BARRIER}
+_IPC = frozenset({WaitKind.PIPE, WaitKind.SOCKET, WaitKind.POLL, WaitKind.QUEUE})
+
+_DEBUGGERS = ("pdb.py", "bdb.py", "ipdb/__main__.py", "IPython/core/debugger.py", "debugpy/", "pydevd.py")
+
+
+def for_cycle(case: Case, finding: Finding) -> list[str]:
+    """How the program has to change so that this cycle cannot close."""
+    kinds = {case.waits[key].kind for key in finding.cycle if key in case.waits}
+    if not kinds or finding.cause is Kind.IPC_PIPE_FULL:
+        return []
+    if kinds == {WaitKind.P2P}:
+        return [_messages(case, finding.cycle)]
+    if kinds <= _MEETINGS:
+        return []
+    return [_for_kinds(kinds, alone=len(finding.cycle) == 1), _end_one(case, finding)]
+
+
+def _for_kinds(kinds: set[WaitKind], *, alone: bool) -> str:
+    if WaitKind.IMPORT_LOCK in kinds:
+        return "import both modules before the first thread starts, or remove the circular import"
+    if WaitKind.GIL in kinds:
+        return "release the GIL (Py_BEGIN_ALLOW_THREADS, gil_scoped_release) before taking the other lock"
+    if WaitKind.JOIN in kinds:
+        return "join no thread while holding what it needs to end, and never from the thread itself"
+    if kinds & _FILES and kinds & _MEETINGS:
+        return "release the file lock before meeting the other ranks: one of them waits for it"
+    if kinds & _MEETINGS:
+        return "release the lock before meeting the others: one of them waits for it"
+    if kinds <= _IPC:
+        return "let one side write before it reads: each waits for the other one to begin"
+    if alone:
+        return "the thread holds the lock that it waits for: use a recursive lock, or release it before"
+    if kinds & _IPC or WaitKind.CHILD in kinds:
+        return "release the lock before waiting for the other process, which needs it"
+    return "take the locks in the same order everywhere"
+
+
+def _end_one(case: Case, finding: Finding) -> str:
+    pids = sorted({key[0] for key in finding.cycle})
+    return f"it does not recover by itself: end {' or '.join(f'pid {pid}' for pid in pids[:4])}"
+
+
+def _messages(case: Case, keys: Iterable[Key]) -> str:
+    told = [f"{who(case, key)} {waiting(case, key)}{where(case, key)}" for key in keys]
+    receives = all((case.waits[key].object.name or "").endswith("recv") for key in keys)
+    missing = "one of them has to send first" if receives else "one of them has to take the other part first"
+    return f"{'; '.join(told[:4])}: {missing}"
+
+
+def for_message(case: Case, key: Key) -> str:
+    """The call that is missing on the other side of a send or a receive."""
+    wait = case.waits[key]
+    own = case.scene.who.rank(key[0])
+    peer = wait.object.peer_rank
+    receives = (wait.object.name or "").endswith("recv")
+    call = "send" if receives else "recv"
+    other = f"rank {peer}" if peer is not None else "its peer"
+    mine = f"rank {own}" if own is not None else f"pid {key[0]}"
+    return f"find the {call} of {other} that belongs to the call of {mine}{where(case, key)}: it is never reached"
+
+
+def for_end(case: Case, key: Key) -> str | None:
+    """What has to happen at the end of a chain that leads to nobody; None where no thread was seen."""
+    wait = case.waits.get(key)
+    if wait is None:
+        return None
+    if wait.kind is WaitKind.P2P:
+        return for_message(case, key)
+    if wait.cause is Kind.LOCK_OWNER_GONE:
+        owner = wait.holder.tid or wait.holder.pid if wait.holder is not None else None
+        name = f" ({owner})" if owner else ""
+        return (
+            f"find why the owner of the lock{name} ended without unlocking it, and end pid {key[0]}:"
+            " nobody else can unlock it"
+        )
+    does = ENDED_BY.get(wait.kind)
+    if does is None:
+        return None
+    return f"find who should {does} that {who(case, key)} waits for{where(case, key)}"
+
+
+def debugged(case: Case, keys: Iterable[Key]) -> str | None:
+    """Somebody on the way stands in a debugger."""
+    for key in keys:
+        sample = case.scene.thread(key)
+        if sample is not None and any(
+            path_has(frame.file, debugger) for frame in sample.frames for debugger in _DEBUGGERS
+        ):
+            return f"{who(case, key)} is in a debugger: continue it there, or end pid {key[0]}"
+    return None
