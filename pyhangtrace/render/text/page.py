@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyhangtrace.model.kinds import Role, SourceState, State
+from pyhangtrace.model.kinds import Role, SourceState, State, WaitKind
 from pyhangtrace.model.report import Report
 from pyhangtrace.render.clean import clean
 from pyhangtrace.render.text.headline import headline_title
@@ -20,6 +20,10 @@ _STATE_COLORS = {
     State.UNKNOWN: "1;36",
 }
 _LONGEST_PIDS = 48
+
+# That these could not be read everywhere matters only to who waits for an end that was not found.
+_SEARCHED = ("open files", "sockets")
+_HAS_AN_END = (WaitKind.PIPE, WaitKind.SOCKET, WaitKind.POLL, WaitKind.FILE_LOCK, WaitKind.LOCK_FILE)
 
 
 def render_text(report: Report, *, color: bool) -> str:
@@ -134,11 +138,24 @@ def _coverage(report: Report) -> list[Row]:
     """What gave nothing; processes that gave nothing for the same reason share a row."""
     hidden = (SourceState.USED, SourceState.SKIPPED)
     sources: dict[str, list[str]] = {}
+    searched = _end_not_found(report)
     for item in report.coverage:
-        if item.state not in hidden:
+        if item.state not in hidden and (searched or item.source not in _SEARCHED):
             why = clean(item.reason + (f" (fix: {item.fix})" if item.fix else ""))
             sources.setdefault(why, []).append(item.source)
     return [Row(label=_source_names(names), lines=(why,)) for why, names in sources.items()]
+
+
+def _end_not_found(report: Report) -> bool:
+    """A wait whose other end or holder was looked for in all processes of the host, and not found."""
+    return any(
+        wait.kind in _HAS_AN_END
+        and wait.object.name not in ("connection", "signal")
+        and wait.object.inode is not None
+        and wait.holder is None
+        and not wait.candidates
+        for wait in report.waits
+    )
 
 
 def _source_names(names: list[str]) -> str:

@@ -265,3 +265,11 @@ def test_the_page_says_where_the_ranks_parted() -> None:
         ["ranks", "0-1", "work", "(train.py:6)"],
         ["rank", "2", "work", "(train.py:7)"],
     ]
+
+
+@pytest.mark.parametrize(("kind", "told"), [(WaitKind.PIPE, True), (WaitKind.CONDITION, False)])
+def test_what_was_not_searched_is_told_where_an_end_was_not_found(kind: WaitKind, told: bool) -> None:
+    lacking = Coverage(source="open files", state=SourceState.REFUSED, reason="pid 1 may not be searched")
+    wait = Wait(id="w9", pid=75, tid=75, kind=kind, object=WaitObject(inode=7))
+    report = replace(sample.report(), coverage=(lacking,), waits=(wait,))
+    assert ("pid 1 may not be searched" in render_text(report, color=False)) is told
