@@ -7,6 +7,7 @@ import shlex
 from pyhangtrace.analyze.advice import debugged, for_cycle, for_end
 from pyhangtrace.analyze.causes import busy_compiler
 from pyhangtrace.analyze.finding import Case, Finding
+from pyhangtrace.analyze.scene import Key
 from pyhangtrace.analyze.words import thread, waiting
 from pyhangtrace.model.kinds import Kind, Part, SourceState, State, WaitKind
 
@@ -84,6 +85,8 @@ def _for_cause(case: Case, finding: Finding) -> list[str]:
         steps.append("close the reader's own write end: without it the end of the file never comes")
     elif finding.cause is Kind.TIMER and culprit is not None:
         steps.append(f"look at pid {culprit[0]}: {waiting(case, culprit)}")
+    elif finding.cause is Kind.LOCK_HELD and culprit is not None and _nobody_holds(case, culprit):
+        steps += [step for step in (for_end(case, culprit),) if step]
     elif finding.cause in (Kind.LOCK_HELD, Kind.LOCK_GIL) and culprit is not None:
         steps.append(f"look at {thread(case, culprit)} of pid {culprit[0]}: it {waiting(case, culprit)}")
     elif finding.cause in _ELSEWHERE and end is not None:
@@ -93,6 +96,11 @@ def _for_cause(case: Case, finding: Finding) -> list[str]:
     elif finding.cause in (Kind.PEER_EXITED, Kind.PEER_OOM_KILLED):
         steps.append("restart the job; look for the first error in the log of the rank that is gone")
     return steps
+
+
+def _nobody_holds(case: Case, key: Key) -> bool:
+    wait = case.waits.get(key)
+    return wait is not None and wait.holder is None and not wait.targets
 
 
 def _by_hand(case: Case, finding: Finding) -> list[str]:

@@ -113,7 +113,8 @@ def waiting(case: Case, key: Key) -> str:
         left = f", {duration(wait.lasts_s)} to go" if wait.lasts_s is not None else ""
         return f"sleeps{where(case, key)}{left or age}"
     if wait.kind in (WaitKind.COLLECTIVE, WaitKind.P2P):
-        peer = f" from rank {wait.object.peer_rank}" if wait.object.peer_rank is not None else ""
+        way = "to" if "send" in (wait.object.name or "") else "from"
+        peer = f" {way} rank {wait.object.peer_rank}" if wait.object.peer_rank is not None else ""
         return f"waits in {wait.object.name or 'a collective'}{peer}{age}"
     thing = _PLAIN.get(wait.kind, wait.kind.value)
     if wait.kind is WaitKind.POLL and wait.object.name in ("signal", "connection"):

@@ -112,7 +112,7 @@ def _describe(
         pid=row.pid,
         ppid=row.ppid,
         comm=printable(row.comm),
-        title=printable(" ".join(arguments).strip())[:_LONGEST_TITLE],
+        title=printable(" ".join(" ".join(arguments).split()))[:_LONGEST_TITLE],
         exe=printable(read_link(f"{folder}/exe") or ""),
         uid=_first_number(status.get("Uid")),
         state=row.state,

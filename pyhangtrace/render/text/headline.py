@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pyhangtrace.model.kinds import Kind, Part, State
 from pyhangtrace.model.report import Culprit, Report
-from pyhangtrace.render.clean import clean
-from pyhangtrace.render.text.words import numbers, plural, plural_verb
+from pyhangtrace.render.text.words import numbers, plural, plural_verb, thread_label
 
 _MOST_NAMED = 4
 
@@ -69,16 +68,18 @@ def headline_title(report: Report) -> str:
     waiting = len({victim.pid for victim in verdict.victims})
     ranked = all(victim.rank is not None for victim in verdict.victims)
     who = plural(waiting, "rank" if ranked else "process")
-    if absent:
-        return f"{numbers(absent, 'rank')} never came" + (f", {who} waiting" if waiting else "")
+    if absent and verdict.culprits[0].part is Part.ABSENT:
+        came = what is not Kind.RENDEZVOUS_MISSING_RANK
+        verb = ("is gone" if len(absent) == 1 else "are gone") if came else "never came"
+        return f"{numbers(absent, 'rank')} {verb}" + (f", {who} waiting" if waiting else "")
     if named:
-        first = _name(named[0])
+        first = _name(report, named[0])
         others = {victim.pid for victim in verdict.victims} - {named[0].pid}
         if not others and waiting:
             return f"{first} keeps the other threads of its process waiting"
         return f"{first} keeps {who} waiting" if waiting else _alone(first, what)
     if parties:
-        return _together(_names(parties), what, several=len(parties) > 1)
+        return _together(_names(report, parties), what, several=len(parties) > 1)
     words = {
         State.RUNNING: "everything moves",
         State.IDLE: "everybody waits for work from outside",
@@ -113,22 +114,23 @@ def _plain(kind: Kind) -> str:
     return kind.value.replace(".", " ").replace("_", " ")
 
 
-def _names(parties: list[Culprit]) -> str:
+def _names(report: Report, parties: list[Culprit]) -> str:
     ranks = [item.rank for item in parties if item.rank is not None]
     if len(ranks) == len(parties):
         return numbers(ranks, "rank")
     pids = {item.pid for item in parties}
-    threads = [clean(item.thread) for item in parties if item.thread]
+    threads = [thread_label(report, item.pid, item.tid, item.thread) for item in parties if item.thread]
     if len(pids) == 1 and len(threads) == len(parties) > 1:
         more = ", …" if len(threads) > _MOST_NAMED else ""
         return f"threads {', '.join(threads[:_MOST_NAMED])}{more} of pid {parties[0].pid}"
-    names = list(dict.fromkeys(_name(item) for item in parties))
+    names = list(dict.fromkeys(_name(report, item) for item in parties))
     return ", ".join(names[:_MOST_NAMED]) + (", …" if len(names) > _MOST_NAMED else "")
 
 
-def _name(culprit: Culprit) -> str:
+def _name(report: Report, culprit: Culprit) -> str:
     if culprit.rank is not None:
         return f"rank {culprit.rank}"
     if culprit.thread and culprit.tid is not None and culprit.tid != culprit.pid:
-        return f"thread {clean(culprit.thread)} of pid {culprit.pid}"
+        thread = thread_label(report, culprit.pid, culprit.tid, culprit.thread)
+        return f"thread {thread} of pid {culprit.pid}"
     return f"pid {culprit.pid}"

@@ -16,6 +16,7 @@ from pyhangtrace.render.text.words import (
     plural_verb,
     process_title,
     since,
+    thread_label,
     wait_words,
 )
 
@@ -46,6 +47,7 @@ class _Entry:
     tid: int | None
     rank: int | None
     thread: str
+    label: str  # the thread's name, made unique within its process
     title: str  # "" where the rank says who it is
     does: str
     where: tuple[str, ...] = ()
@@ -163,6 +165,7 @@ class _Entries:
             tid=tid,
             rank=rank,
             thread=clean(thread.name or thread.comm) if thread is not None else "",
+            label=thread_label(self._report, pid, tid, thread.name or thread.comm) if thread else "",
             title="" if told_by_rank or process is None else process_title(process),
             does=f"never entered it; {does}" if missing and not _ended(process) else does,
             where=() if victim else (*_stack_lines(thread), *((why,) if why else ())),
@@ -180,7 +183,7 @@ def _row(members: list[_Entry], *, one_process: bool) -> Row:
     ranked = len(ranks) == len(members)
     does = first.does if len(members) == 1 else plural_verb(first.does)
     if one_process and not ranked and first.thread:
-        label = f"thread {first.thread}" if len(members) == 1 else f"{len(members)} threads"
+        label = f"thread {first.label}" if len(members) == 1 else f"{len(members)} threads"
         names = () if len(members) == 1 else (_names(members),)
         return Row(label=label, lines=(*names, does, *first.where), right=right)
     label = numbers(ranks, "rank") if ranked else numbers(pids, "pid")
@@ -195,7 +198,7 @@ def _row(members: list[_Entry], *, one_process: bool) -> Row:
 
 
 def _names(members: list[_Entry]) -> str:
-    names = [entry.thread or str(entry.tid) for entry in members]
+    names = [entry.label or str(entry.tid) for entry in members]
     return ", ".join(names[:_SHOWN_NAMES]) + (", …" if len(names) > _SHOWN_NAMES else "")
 
 

@@ -196,6 +196,17 @@ def wait_words(wait: Wait, report: Report, *, known: Collection[int] = ()) -> st
     return f"{words}, {'other end with' if other_end else 'held by'} {holder}"
 
 
+def thread_label(report: Report, pid: int | None, tid: int | None, name: str) -> str:
+    """The name of a thread, with its tid where another one of the process has the same."""
+    process = next((item for item in report.processes if item.pid == pid), None)
+    alike = [
+        thread
+        for thread in (process.threads if process is not None else ())
+        if thread.service is None and (thread.name or thread.comm) == name
+    ]
+    return f"{clean(name)} ({tid})" if len(alike) > 1 and tid is not None else clean(name)
+
+
 def holder_words(wait: Wait, report: Report, *, known: Collection[int] = ()) -> str:
     """Who is recorded as holding the object, or "" if nobody is."""
     holder = wait.holder

@@ -54,7 +54,7 @@ def test_one_process(tmp_path: Path) -> None:
     assert list(facts) == [7]
     seven = facts[7]
     assert seven.comm == "a) (b"
-    assert seven.title == "python -u x\N{REPLACEMENT CHARACTER}.py"
+    assert seven.title == "python -u x .py"
     assert (seven.uid, seven.tracer_pid, seven.container, seven.cgroup) == (1000, 42, True, "/jobs/7")
     assert seven.started_s_ago == 100.0
     assert seven.signals_caught == (2, 15)

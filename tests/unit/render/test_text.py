@@ -273,3 +273,25 @@ def test_what_was_not_searched_is_told_where_an_end_was_not_found(kind: WaitKind
     wait = Wait(id="w9", pid=75, tid=75, kind=kind, object=WaitObject(inode=7))
     report = replace(sample.report(), coverage=(lacking,), waits=(wait,))
     assert ("pid 1 may not be searched" in render_text(report, color=False)) is told
+
+
+def test_threads_of_one_name_are_told_apart_by_their_tids() -> None:
+    report = sample.report()
+    process = report.processes[0]
+    threads = tuple(ReportThread(tid=tid, name="worker", comm="python3", state="S") for tid in (801, 802))
+    named = tuple(Culprit(pid=process.pid, tid=tid, thread="worker", part=Part.PARTY) for tid in (801, 802))
+    verdict = Verdict(state=State.HUNG, cause=Kind.LOCK_CYCLE, summary="", culprits=named)
+    page = render_text(
+        replace(report, processes=(replace(process, rank=None, threads=threads),), verdict=verdict),
+        color=False,
+    )
+    assert "worker (801), worker (802)" in page
+
+
+def test_a_rank_that_had_come_is_gone_and_one_that_had_not_never_came() -> None:
+    report = sample.report()
+    for cause, words in ((Kind.PEER_EXITED, "is gone"), (Kind.RENDEZVOUS_MISSING_RANK, "never came")):
+        verdict = Verdict(
+            state=State.HUNG, cause=cause, summary="", culprits=(Culprit(rank=5, part=Part.ABSENT),)
+        )
+        assert f"rank 5 {words}" in render_text(replace(report, verdict=verdict), color=False)
