@@ -130,11 +130,19 @@ def victims_of(
     guilty_ranks = {who.key[0] for who in named if who.key is not None and who.rank is not None}
     goals = {who.key if who.key is not None else chain[-1] for who in named}
     leading = case.judged.leading_to({*goals, chain[-1]})
-    return tuple(
+    found = [
         key
         for key in hung
         if key in leading and key != chain[-1] and key not in guilty and key[0] not in guilty_ranks
-    )
+    ]
+    # A rank that is missing since it waits for who is named, for a lock of theirs, is a victim as well.
+    kept = {key[0] for key in found} | guilty_ranks | {key[0] for key in guilty if key is not None}
+    between = [
+        key
+        for key in chain[1:-1]
+        if key in case.waits and key[0] not in kept and case.scene.who.rank(key[0]) is not None
+    ]
+    return tuple(sorted((*found, *one_a_process(between)), key=case.order) if between else found)
 
 
 def one_a_process(keys: Iterable[Key]) -> list[Key]:

@@ -266,8 +266,11 @@ def _victims(case: Case, finding: Finding, *, verb: str = "") -> str:
     oldest = max(
         (wait.since_s or 0.0 for key in finding.victims if (wait := case.waits.get(key))), default=0.0
     )
-    first = case.waits.get(finding.victims[0]) if finding.victims else None
-    name = first.object.name if first is not None and first.kind is WaitKind.COLLECTIVE else None
+    waits = [case.waits.get(key) for key in finding.victims]
+    names = {
+        wait.object.name if wait is not None and wait.kind is WaitKind.COLLECTIVE else None for wait in waits
+    }
+    name = names.pop() if len(names) == 1 else None
     op = f" in {name}" if name else ""
     return f"{words}{verb}{op}{f' for {duration(oldest)}' if oldest >= 1 else ''}"
 

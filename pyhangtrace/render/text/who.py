@@ -97,8 +97,11 @@ class _Entries:
     def all(self) -> Iterator[_Entry]:
         """Victims, then those named and the rest of the chain, each before the one it waits for."""
         verdict = self._report.verdict
+        missing = self._never_came()
         for victim in verdict.victims:
-            yield self._entry(victim.pid, victim.tid, self._waits.get(victim.wait or ""), victim=True)
+            wait = self._waits.get(victim.wait or "")
+            rank = self._rank(victim.pid)
+            yield self._entry(victim.pid, victim.tid, wait, victim=True, missing=rank in missing)
         causes = {}
         why = cause_words(self._report)
         for culprit in verdict.culprits:
@@ -112,7 +115,6 @@ class _Entries:
         ]
         threads += [(wait.pid, wait.tid, wait) for wait in self._further]
         order = {name: number for number, name in enumerate(verdict.chain)}
-        missing = self._never_came()
         for pid, tid, wait in sorted(
             threads, key=lambda item: order.get(item[2].id, len(order)) if item[2] else len(order)
         ):
@@ -168,7 +170,7 @@ class _Entries:
             label=thread_label(self._report, pid, tid, thread.name or thread.comm) if thread else "",
             title="" if told_by_rank or process is None else process_title(process),
             does=f"never entered it; {does}" if missing and not _ended(process) else does,
-            where=() if victim else (*_stack_lines(thread), *((why,) if why else ())),
+            where=() if victim and not missing else (*_stack_lines(thread), *((why,) if why else ())),
             since_s=wait.since_s if wait is not None else None,
             victim=victim,
         )

@@ -697,3 +697,13 @@ def test_ranks_that_part_in_one_line_do_so_by_what_they_call_there() -> None:
     assert parted.common is not None
     assert (parted.common.function, parted.common.line) == ("step", 7)
     assert [side.frame.function for side in parted.sides if side.frame] == ["all_reduce", "barrier"]
+
+
+def test_a_rank_that_is_missing_since_it_waits_for_the_culprit_is_a_victim_too() -> None:
+    waiting = b.sleeper(101, syscall=b.FLOCK, args=(7, 2, 0, 0, 0, 0))
+    lock = FileLock(kind="flock", access="write", pid=102, device=1, inode=42, waiters=(101,), path="/c/lock")
+    threads = (b.in_collective(100, "barrier"), waiting, b.asleep(102, seconds=7200))
+    verdict = analyze(b.evidence(b.ranks(3), b.twice(*threads, file_locks=[lock]))).verdict
+    assert [who.rank for who in verdict.culprits] == [2]
+    assert [victim.rank for victim in verdict.victims] == [0, 1]
+    assert "ranks 0-1 waiting for" in verdict.summary
