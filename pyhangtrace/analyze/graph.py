@@ -315,6 +315,11 @@ def _by_targets(world: _World, wait: Blocked, outcomes: Mapping[Key, Outcome]) -
         fate = max((fate for fate, _ in fates), key=_WORST.index)
         # Of several equally hopeless ones the first is as good as any other.
         via = next(target for found, target in fates if found is fate)
+        if fate is Fate.IDLE and wait.cause is Kind.WORKER_STUCK:
+            at_work = [target for target in wait.targets if _has_a_task(world.waits.get(target))]
+            if len(at_work) == 1 and at_work[0] not in world.lively and wait.progress is not Progress.UNSEEN:
+                # The others wait for work, so what is asked for is with this one, and nothing shows who would wake it.
+                return Outcome(Fate.BLOCKED, at_work[0])
         if fate is Fate.BUSY:
             # Who works comes in the end; who waits for something in its own process all the while need not.
             stuck = next(
@@ -334,6 +339,11 @@ def _by_targets(world: _World, wait: Blocked, outcomes: Mapping[Key, Outcome]) -
     if fate is Fate.IDLE:
         return Outcome(_waiting_for_idle(world, wait, via), via)
     return Outcome(fate, via)
+
+
+def _has_a_task(wait: Blocked | None) -> bool:
+    """A worker that waits for something other than its next task."""
+    return wait is not None and not (wait.kind is WaitKind.QUEUE and wait.cause is Kind.IDLE)
 
 
 def _lost(world: _World, wait: Blocked, target: Key) -> bool:

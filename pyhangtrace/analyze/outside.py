@@ -16,7 +16,7 @@ from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.model.kinds import FdKind, Kind, WaitKind
 
 # Serving threads of libraries through which work arrives.
-_SERVE_OUTSIDE = frozenset({"grpc", "zmq", "libuv", "ray", "manager server"})
+_SERVE_OUTSIDE = frozenset({"grpc", "zmq", "libuv", "ray"})
 
 
 def listening(scene: Scene, waits: Mapping[Key, Blocked]) -> frozenset[Key]:

@@ -7,7 +7,16 @@ from typing import Any
 import pytest
 
 from pyhangtrace.analyze import analyze, more_time_wanted
-from pyhangtrace.model.evidence import Evidence, FdFacts, FileLock, Holder, LockFile, Look, ProcessFacts
+from pyhangtrace.model.evidence import (
+    Evidence,
+    FdFacts,
+    FileLock,
+    Holder,
+    LockFile,
+    Look,
+    ProcessFacts,
+    PythonFacts,
+)
 from pyhangtrace.model.kinds import Confidence, FdKind, Kind, Role, State
 from tests.unit.analyze import builders as b
 
@@ -19,6 +28,7 @@ LOOP = (
 )
 EVENT = (b.py("Condition.wait", b.THREADING), b.py("Event.wait", b.THREADING), b.py("main"))
 SIGTERM = 15
+PYTHON = PythonFacts(version="3.11.2", layout_from="test")
 
 
 def verdict_of(evidence: Evidence) -> Any:
@@ -323,3 +333,25 @@ def test_young_lock_file_without_opener_is_looked_at_for_longer() -> None:
     assert more_time_wanted(evidence) == pytest.approx(0.4)
     longer = b.evidence(b.ranks(2), b.twice(b.in_collective(100), polls, window=1.1, lock_files=[file]))
     assert verdict_of(longer).cause is Kind.FILE_LOCK_STALE
+
+
+@pytest.mark.parametrize("stuck", [1, 2])
+def test_pool_whose_only_worker_with_a_task_waits_for_nobody(stuck: int) -> None:
+    asks = (
+        b.py("ApplyResult.get", "/usr/lib/python3.11/multiprocessing/pool.py"),
+        b.py("Pool.map", "/usr/lib/python3.11/multiprocessing/pool.py"),
+        b.py("main"),
+    )
+    works = (
+        b.py("SimpleQueue.get", "/usr/lib/python3.11/multiprocessing/queues.py"),
+        b.py("worker", "/usr/lib/python3.11/multiprocessing/pool.py"),
+    )
+    task = (*EVENT[:2], b.py("task"), works[1])
+    workers = [b.on_python_lock(101 + i, frames=task if i < stuck else works) for i in range(3)]
+    processes = [b.process(100), *(b.process(101 + i, ppid=100, python=PYTHON) for i in range(3))]
+    verdict = verdict_of(b.evidence(processes, b.twice(b.on_python_lock(100, frames=asks), *workers)))
+    if stuck == 1:
+        assert (verdict.state, verdict.cause, verdict.culprits[0].pid) == (State.HUNG, Kind.WORKER_STUCK, 101)
+        assert verdict.confidence is Confidence.POSSIBLE
+    else:
+        assert verdict.state is State.UNKNOWN
