@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,12 +24,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     reasons = {
         "root": None if os.geteuid() == 0 else "needs root",
         "torch": None if importlib.util.find_spec("torch") else "needs PyTorch (make setup-test)",
-        "browser": None if browser() and shutil.which("chromedriver") else "needs Chromium and chromedriver",
+        "browser": why_no_browser(),
     }
     for item in items:
         for marker, reason in reasons.items():
             if reason and item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def why_no_browser() -> str | None:
+    if not browser() or not shutil.which("chromedriver"):
+        return "needs Chromium and chromedriver"
+    try:
+        socket.getaddrinfo("localhost", 80, family=socket.AF_INET)
+    except socket.gaierror:
+        return "needs the name localhost (in /etc/hosts), at which chromedriver looks for the browser"
+    return None
 
 
 def browser() -> str | None:
