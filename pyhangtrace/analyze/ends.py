@@ -37,7 +37,7 @@ def io_wait(
     writing: bool,
 ) -> Blocked:
     """A thread in a read, write, accept or connect on one descriptor."""
-    thing = WaitObject(fd=fd, inode=facts.inode if facts else None, path=facts.target if facts else None)
+    thing = _thing(facts, fd) if facts else WaitObject(fd=fd)
     kind = _kind(facts)
     wait = replace(draft, kind=kind, object=thing)
     if facts is None:
@@ -54,6 +54,13 @@ def io_wait(
     if facts.kind is FdKind.PIDFD:
         return wait
     return _peers(scene, wait, facts, writing=writing)
+
+
+def _thing(facts: FdFacts, fd: int | None) -> WaitObject:
+    if facts.socket is None or facts.socket.state != "LISTEN":
+        return WaitObject(fd=fd, inode=facts.inode, path=facts.target)
+    # Where it listens says more than its inode, which stands beside it.
+    return WaitObject(name="connection", fd=fd, inode=facts.inode, path=facts.socket.local or facts.target)
 
 
 def _kind(facts: FdFacts | None) -> WaitKind:
@@ -137,13 +144,7 @@ def poll_wait(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked:
     """A thread in poll, select, epoll or accept: any one descriptor is enough to end it."""
     watched = watched_descriptors(scene, sample)
     only = watched[0] if len(watched) == 1 else None
-    listens = only is not None and only.socket is not None and only.socket.state == "LISTEN"
-    thing = WaitObject(
-        name="connection" if listens else None,
-        fd=only.fd if only else None,
-        inode=only.inode if only else None,
-        path=only.target if only else None,
-    )
+    thing = _thing(only, only.fd) if only else WaitObject()
     wait = replace(draft, kind=WaitKind.POLL, object=thing, edge=Edge.ANY)
     calls = draft.call
     if not watched:

@@ -117,7 +117,7 @@ def waiting(case: Case, key: Key) -> str:
         peer = f" {way} rank {wait.object.peer_rank}" if wait.object.peer_rank is not None else ""
         return f"waits in {wait.object.name or 'a collective'}{peer}{age}"
     thing = _PLAIN.get(wait.kind, wait.kind.value)
-    if wait.kind is WaitKind.POLL and wait.object.name in ("signal", "connection"):
+    if wait.kind in (WaitKind.POLL, WaitKind.SOCKET) and wait.object.name in ("signal", "connection"):
         thing = f"a {wait.object.name}"
     if wait.kind is WaitKind.JOIN and wait.holder is None:
         thing = "the end of a thread"

@@ -167,9 +167,11 @@ def wait_words(wait: Wait, report: Report, *, known: Collection[int] = ()) -> st
         if collective is not None:
             return f"waits in {collective_words(collective)}"
     words = _KIND_WORDS[wait.kind]
-    if wait.kind is WaitKind.POLL and thing.name in _OUTSIDE:
+    if wait.kind in (WaitKind.POLL, WaitKind.SOCKET) and thing.name in _OUTSIDE:
         at = f" on {clean(thing.path)}" if thing.path and not thing.path.startswith(_SAYS_ITS_KIND) else ""
         return f"{_OUTSIDE[thing.name]}{at}"
+    if wait.kind is WaitKind.POLL and not thing.path and not wait.holder:
+        return "waits for events"
     if wait.kind is WaitKind.RENDEZVOUS:
         within = f", in {clean(thing.name)}" if thing.name else ""
         return "waits for a key of the store" if thing.name == "store" else words + within

@@ -435,3 +435,14 @@ def test_a_job_in_a_nap_is_looked_at_for_longer_before_it_is_called_idle() -> No
     assert state_of(evidence) is State.IDLE
     assert more_time_wanted(early) > 2.0
     assert more_time_wanted(evidence) == 0.0
+
+
+def test_a_server_says_where_it_listens() -> None:
+    listening = b.connection(100, 3, 88, state="LISTEN")
+    assert listening.socket is not None
+    listening = replace(listening, socket=replace(listening.socket, family="tcp", local="127.0.0.1:8000"))
+    looks = b.twice(b.on_fd(100, fd=3, syscall=b.ACCEPT), fds=[listening])
+    report = analyze(b.evidence([b.process(100)], looks))
+    assert report.verdict.state is State.IDLE
+    (wait,) = report.waits
+    assert (wait.object.name, wait.object.path) == ("connection", "127.0.0.1:8000")
