@@ -3,9 +3,9 @@
 Pure functions on plain data: no clock, no host, no file. `scene` indexes the evidence and `identity` says who is
 who; `waits` says what each thread waits for (rules in `states`, `lock_waits`, `call_waits`, `syscall_waits`, names of
 frames in `calls` and `services`), `holders` and `ends` who can end it, `collectives` matches the group's operations
-over the ranks, `outside` says who waits for the world, `graph` finds cycles and ends, `verdict` names what follows
-(`hung`, `working`), `memory` whether memory matters, `words` and `next_steps` say it, `build` makes the report.
-`patience` asks for more evidence.
+over the ranks, `outside` says who waits for the world, `steps` who only pauses between two steps, `graph` finds
+cycles and ends, `verdict` names what follows (`hung`, `working`), `memory` whether memory matters, `words`,
+`next_steps` and `advice` say it, `build` makes the report. `patience` asks for more evidence.
 """
 
 from pyhangtrace.analyze.report import analyze, more_time_wanted, outsiders_wanted
