@@ -72,6 +72,9 @@ def headline_title(report: Report) -> str:
         came = what is not Kind.RENDEZVOUS_MISSING_RANK
         verb = ("is gone" if len(absent) == 1 else "are gone") if came else "never came"
         return f"{numbers(absent, 'rank')} {verb}" + (f", {who} waiting" if waiting else "")
+    late = sorted({item.rank for item in (*named, *parties) if item.rank is not None})
+    if named and waiting and len(late) > 1:
+        return f"{numbers(late, 'rank')} keep {who} waiting"
     if named:
         first = _name(report, named[0])
         others = {victim.pid for victim in verdict.victims} - {named[0].pid}

@@ -105,7 +105,7 @@ class _Entries:
         causes = {}
         why = cause_words(self._report)
         for culprit in verdict.culprits:
-            causes[culprit.wait] = why
+            causes[culprit.wait] = why if culprit.part is verdict.culprits[0].part else ""
             # Of one culprit's chain the cause is the first one's; parties are all in the same thing.
             why = why if culprit.part is Part.PARTY else ""
         threads = [

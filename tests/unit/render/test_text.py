@@ -295,3 +295,21 @@ def test_a_rank_that_had_come_is_gone_and_one_that_had_not_never_came() -> None:
             state=State.HUNG, cause=cause, summary="", culprits=(Culprit(rank=5, part=Part.ABSENT),)
         )
         assert f"rank 5 {words}" in render_text(replace(report, verdict=verdict), color=False)
+
+
+def test_ranks_that_are_missing_for_different_reasons_share_the_headline() -> None:
+    report = sample.report()
+    named = (
+        Culprit(rank=1, pid=76, part=Part.PARTY),
+        Culprit(rank=0, pid=75, part=Part.CULPRIT),
+        Culprit(pid=9911, part=Part.CULPRIT),
+    )
+    verdict = Verdict(
+        state=State.HUNG,
+        cause=Kind.LOCK_HANDOFF_LOST,
+        summary="",
+        culprits=named,
+        victims=(Victim(rank=2, pid=77, tid=77),),
+    )
+    page = render_text(replace(report, verdict=verdict), color=False)
+    assert "ranks 0-1 keep 1 rank waiting" in page
