@@ -50,6 +50,7 @@ def match(scene: Scene, waits: Mapping[Key, Blocked]) -> Matched:
             sample = scene.thread(key)
             thing = sample.lock.shared_key if shared and sample and sample.lock else None
             by_object.setdefault((backend, thing), []).append(key)
+    _same_unless_known_to_differ(done, by_object)
     for (backend, _thing), keys in sorted(by_object.items(), key=lambda item: (item[0][0], item[1])):
         if any(scene.who.rank(key[0]) is not None for key in keys):
             parted = _match_ranks(scene, done, backend, keys, found) or parted
@@ -58,6 +59,23 @@ def match(scene: Scene, waits: Mapping[Key, Blocked]) -> Matched:
     _match_p2p(scene, done)
     _match_rendezvous(scene, done)
     return Matched(waits=done, collectives=tuple(found), parted=parted)
+
+
+def _same_unless_known_to_differ(
+    waits: dict[Key, Blocked], by_object: dict[tuple[str, object], list[Key]]
+) -> None:
+    """Counts waits for an object that could not be read among those for the only one that is known.
+
+    With several known, any of them may be meant: then nobody is known to be missing anywhere.
+    """
+    for backend in sorted({backend for backend, thing in by_object if thing is None}):
+        known = [each for each in by_object if each[0] == backend and each[1] is not None]
+        if len(known) == 1:
+            by_object[known[0]] = sorted(by_object[known[0]] + by_object.pop((backend, None)))
+        elif known:
+            for thing in [*known, (backend, None)]:
+                for key in by_object.pop(thing):
+                    waits[key] = replace(waits[key], standing=Standing.OPAQUE)
 
 
 def groups_of(scene: Scene, pid: int) -> int:
@@ -137,8 +155,11 @@ def _match_ranks(
     parted: Kind | None = None
     sites: dict[str, list[Key]] = {}
     if not outside and len(by_op) == 1:
-        for key in keys:
-            sites.setdefault(_site(waits[key]), []).append(key)
+        seen = all((sample := scene.thread(key)) is not None and sample.stack_complete for key in keys)
+        # One barrier may be waited for from several places; a stack without its end does not tell the place.
+        if seen and backend != "multiprocessing" and all(_site(waits[key]) for key in keys):
+            for key in keys:
+                sites.setdefault(_site(waits[key]), []).append(key)
     for op, members in sorted(by_op.items()):
         entered = tuple(sorted({rank for key in members if (rank := ranks[key]) is not None}))
         others = tuple(sorted(inside - set(entered)))

@@ -69,7 +69,7 @@ def in_collective(pid: int, op: str = "all_reduce", *, line: int = 7, **changes:
         py("main", line=40),
     )
     lock = LockFacts(kind="condition", address=0x5000 + pid, uaddr=0x5028 + pid, op=9, value=0)
-    return sleeper(pid, frames=frames, lock=lock, **changes)
+    return sleeper(pid, **{"frames": frames, "lock": lock, **changes})
 
 
 def in_barrier(pid: int, key: tuple[int, int, int] = (1, 77, 64), **changes: Any) -> ThreadSample:
@@ -82,7 +82,7 @@ def in_barrier(pid: int, key: tuple[int, int, int] = (1, 77, 64), **changes: Any
         py("step"),
     )
     lock = LockFacts(kind="semaphore", address=0x9000, uaddr=0x9000, op=9, value=0, shared_key=key)
-    return sleeper(pid, frames=frames, lock=lock, **changes)
+    return sleeper(pid, **{"frames": frames, "lock": lock, **changes})
 
 
 def on_python_lock(

@@ -1,0 +1,33 @@
+"""What could not be read incriminates nobody."""
+
+from __future__ import annotations
+
+from pyhangtrace.analyze import analyze
+from pyhangtrace.model.kinds import Kind, Part, State
+from tests.unit.analyze import builders as b
+
+
+def test_a_barrier_that_could_not_be_read_is_the_one_that_is_known() -> None:
+    looks = b.twice(b.in_barrier(100), b.in_barrier(101, lock=None), b.asleep(102, seconds=30))
+    verdict = analyze(b.evidence(b.ranks(3), looks)).verdict
+    assert (verdict.state, verdict.cause) == (State.SLOW, Kind.TIMER)
+    assert [who.rank for who in verdict.culprits] == [2]
+
+
+def test_with_two_barriers_known_nobody_is_missing_for_one_that_could_not_be_read() -> None:
+    waiting = (b.in_barrier(100), b.in_barrier(101, key=(1, 77, 128)), b.in_barrier(102, lock=None))
+    verdict = analyze(b.evidence(b.ranks(3), b.twice(*waiting))).verdict
+    assert (verdict.state, verdict.culprits) == (State.UNKNOWN, ())
+
+
+def test_two_barriers_that_are_known_to_differ_never_meet() -> None:
+    waiting = (b.in_barrier(100), b.in_barrier(101, key=(1, 77, 128)))
+    verdict = analyze(b.evidence(b.ranks(2), b.twice(*waiting))).verdict
+    assert (verdict.state, verdict.cause) == (State.HUNG, Kind.COLLECTIVE_GROUP_CYCLE)
+    assert [who.part for who in verdict.culprits] == [Part.PARTY, Part.PARTY]
+
+
+def test_groups_do_not_differ_by_stacks_whose_ends_are_missing() -> None:
+    waiting = (b.in_collective(100, line=7), b.in_collective(101, line=9, stack_complete=False))
+    verdict = analyze(b.evidence(b.ranks(2), b.twice(*waiting))).verdict
+    assert verdict.cause is not Kind.COLLECTIVE_GROUP_CYCLE
