@@ -31,15 +31,20 @@ def patience(scene: Scene, waits: dict[Key, Blocked], finding: Finding) -> float
         return 0.0
     if finding.state is State.IDLE:
         # Between two steps a job looks idle.
-        return round(SETTLED_S - window, 3) if between(scene, waits) else 0.0
+        return _until(SETTLED_S, window) if between(scene, waits) else 0.0
     if finding.state is State.RUNNING and not finding.chain:
         return 0.0
     if finding.state is State.UNKNOWN and window < STALE_AFTER_S and _polls_for_a_file(waits):
-        return round(STALE_AFTER_S - window, 3)
+        return _until(STALE_AFTER_S, window)
     asleep = _asleep(waits, finding)
     if asleep is not None and asleep >= SETTLED_S:
         return 0.0
-    return round(SETTLED_S - window, 3)
+    return _until(SETTLED_S, window)
+
+
+def _until(wanted_s: float, window_s: float) -> float:
+    # A fraction of a millisecond short is still short: rounded to nothing, it would end the looking too early.
+    return max(round(wanted_s - window_s, 3), 0.001)
 
 
 def _polls_for_a_file(waits: dict[Key, Blocked]) -> bool:

@@ -101,6 +101,11 @@ def straggling(*, nap: float, window: float, moves: bool) -> Evidence:
     return b.evidence(processes, [b.look(*waiting, late), b.look(*later, again, at=window)])
 
 
+def test_a_window_that_is_hardly_short_is_still_short() -> None:
+    evidence = straggling(nap=2.0, window=2.9997, moves=False)
+    assert 0 < more_time_wanted(evidence) < 0.01
+
+
 def test_straggler_of_two_seconds_is_given_time_first() -> None:
     evidence = straggling(nap=2.0, window=0.1, moves=False)
     assert more_time_wanted(evidence) == pytest.approx(2.9)
