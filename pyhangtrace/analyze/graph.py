@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from pyhangtrace.analyze import holders
-from pyhangtrace.analyze.blocked import Blocked, Standing
+from pyhangtrace.analyze.blocked import GROUP_KINDS, Blocked, Standing
 from pyhangtrace.analyze.calls import FROM_ONE_ROOT
 from pyhangtrace.analyze.outside import listening, lively
 from pyhangtrace.analyze.progress import SETTLED_S, Progress
@@ -226,7 +226,7 @@ def _judge_one(world: _World, node: Key, outcomes: Mapping[Key, Outcome]) -> Out
     if not _is_waiting(wait):
         return Outcome(Fate.MOVING)
     if wait.standing is Standing.IDLE:
-        return _passive(waits, wait, outcomes)
+        return _passive(scene, waits, wait, outcomes)
     if wait.own_end:
         return _own_end(scene, waits, wait)
     outcome = _by_targets(world, wait, outcomes) if wait.targets else _alone(scene, waits, wait)
@@ -243,7 +243,15 @@ def _judge_one(world: _World, node: Key, outcomes: Mapping[Key, Outcome]) -> Out
     return outcome
 
 
-def _passive(waits: Mapping[Key, Blocked], wait: Blocked, outcomes: Mapping[Key, Outcome]) -> Outcome:
+def _half_seen(scene: Scene, key: Key) -> bool:
+    """A stack without its end: what the thread is in may be something else than what it shows."""
+    sample = scene.thread(key)
+    return sample is not None and not sample.stack_complete
+
+
+def _passive(
+    scene: Scene, waits: Mapping[Key, Blocked], wait: Blocked, outcomes: Mapping[Key, Outcome]
+) -> Outcome:
     """A wait for a signal that any of the targets may give, or none of them: they are guesses.
 
     Who works may be about to give it. That nobody can is no proof, but one thread alone that is itself held up,
@@ -254,7 +262,7 @@ def _passive(waits: Mapping[Key, Blocked], wait: Blocked, outcomes: Mapping[Key,
         if fate in (Fate.BUSY, Fate.MOVING):
             return Outcome(fate, target)
     only = wait.targets[0] if len(wait.targets) == 1 else None
-    if only is not None and only in waits and outcomes[only].fate.hung:
+    if only is not None and only in waits and outcomes[only].fate.hung and not _half_seen(scene, wait.key):
         held_up = waits[only].standing is Standing.FIRM and wait.progress is not Progress.UNSEEN
         if held_up:
             return Outcome(Fate.BLOCKED, only)
@@ -270,6 +278,9 @@ def _timer(wait: Blocked) -> Fate:
 
 def _alone(scene: Scene, waits: Mapping[Key, Blocked], wait: Blocked) -> Outcome:
     if wait.standing is not Standing.FIRM:
+        return Outcome(Fate.UNKNOWN)
+    if wait.kind is WaitKind.PYTHON_LOCK and wait.holder is None and _half_seen(scene, wait.key):
+        # Conditions, queues and pools wait on such locks too: which of them this is, only the whole stack tells.
         return Outcome(Fate.UNKNOWN)
     if wait.kind in (WaitKind.IO, WaitKind.PAGE_FAULT) or (
         wait.kind is WaitKind.SOCKET and wait.holder is None
@@ -358,6 +369,9 @@ def _lost(world: _World, wait: Blocked, target: Key) -> bool:
 def _waiting_for_idle(world: _World, wait: Blocked, via: Key) -> Fate:
     """Who waits for somebody that waits for work from outside: is that how things should be?"""
     scene = world.scene
+    if wait.kind in GROUP_KINDS and _half_seen(scene, via):
+        # It may be in the call that the others wait in.
+        return Fate.UNKNOWN
     if wait.kind is WaitKind.P2P and via not in world.lively:
         return Fate.BLOCKED
     if wait.cause is Kind.IPC_NO_EOF:

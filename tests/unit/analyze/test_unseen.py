@@ -31,3 +31,19 @@ def test_groups_do_not_differ_by_stacks_whose_ends_are_missing() -> None:
     waiting = (b.in_collective(100, line=7), b.in_collective(101, line=9, stack_complete=False))
     verdict = analyze(b.evidence(b.ranks(2), b.twice(*waiting))).verdict
     assert verdict.cause is not Kind.COLLECTIVE_GROUP_CYCLE
+
+
+def test_a_rank_whose_stack_has_no_end_may_have_come() -> None:
+    lost = b.sleeper(101, frames=(b.py("Condition.wait", b.SYNCHRONIZE, 261),), stack_complete=False)
+    threads = (b.in_barrier(100), lost, b.in_barrier(102))
+    verdict = analyze(b.evidence(b.ranks(3), b.twice(*threads))).verdict
+    assert (verdict.state, verdict.culprits) == (State.UNKNOWN, ())
+
+
+def test_a_plain_lock_is_not_held_where_the_stack_has_no_end() -> None:
+    whole = b.on_python_lock(100, 201)
+    for thread, state in ((whole, State.HUNG), (b.replace(whole, stack_complete=False), State.UNKNOWN)):
+        looks = b.twice(b.in_collective(100), thread, b.replace(thread, pid=101, tid=101))
+        report = analyze(b.evidence(b.ranks(2), looks))
+        assert report.verdict.state is state
+        assert bool(report.verdict.culprits) is (state is State.HUNG)
