@@ -100,14 +100,27 @@ def _best_seed(case: Case, hung: Sequence[Key]) -> Key:
     """The victim whose chain is the surest: one that ends in a cycle, a stopped or an exited member first."""
 
     ends = case.judged.ends()
+    inner = _waited_for(case, hung)
 
-    def key_of(seed: Key) -> tuple[int, int, tuple[int, int, int]]:
+    def key_of(seed: Key) -> tuple[int, bool, int, tuple[int, int, int]]:
         sure = case.judged.fate(ends[seed]) in (Fate.CYCLE, Fate.STOPPED, Fate.GONE)
         followed = case.judged.outcomes[seed].via is not None
         guessed = int(case.waits[seed].edge is Edge.ANY and case.waits[seed].holder is None)
-        return (0 if sure else 1 if followed else 2), guessed, case.order(seed)
+        return (0 if sure else 1 if followed else 2), seed in inner, guessed, case.order(seed)
 
     return min(hung, key=key_of)
+
+
+def _waited_for(case: Case, hung: Iterable[Key]) -> frozenset[Key]:
+    """Threads of ranks that another rank waits for: not where the waiting starts, but where it leaves the group."""
+    rank = case.scene.who.rank
+    return frozenset(
+        key
+        for seed in hung
+        if rank(seed[0]) is not None
+        for key in case.judged.chain(seed)
+        if key[0] != seed[0] and rank(key[0]) is not None
+    )
 
 
 def _cycle_on(judged: Judged, chain: Sequence[Key]) -> tuple[Key, ...]:

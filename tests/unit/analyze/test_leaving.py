@@ -1,0 +1,21 @@
+"""The rank where the waiting leaves the group is named, wherever it is among the ranks."""
+
+from __future__ import annotations
+
+from pyhangtrace.analyze import analyze
+from pyhangtrace.model.kinds import State
+from tests.unit.analyze import builders as b
+
+
+def test_the_rank_that_the_others_wait_for_comes_before_what_it_waits_for() -> None:
+    holders = (
+        b.on_mutex(101, owner=100, shared_key=(1, 2, 3)),
+        b.on_mutex(102, owner=100, shared_key=(1, 2, 3)),
+    )
+    first = b.on_mutex(100, owner=300, shared_key=(1, 2, 4))
+    stranger = b.asleep(300, seconds=7200)
+    processes = [*b.ranks(3), b.process(300, ppid=1)]
+    verdict = analyze(b.evidence(processes, b.twice(first, *holders, stranger))).verdict
+    assert verdict.state is State.HUNG
+    assert [(who.rank, who.pid) for who in verdict.culprits] == [(0, 100), (None, 300)]
+    assert [who.rank for who in verdict.victims] == [1, 2]
