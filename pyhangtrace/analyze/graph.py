@@ -254,12 +254,12 @@ def _passive(
 ) -> Outcome:
     """A wait for a signal that any of the targets may give, or none of them: they are guesses.
 
-    Who works may be about to give it. That nobody can is no proof, but one thread alone that is itself held up,
-    by more than the clock, is where to look on.
+    Who works, or wakes up soon, may be about to give it. That nobody can is no proof, but one thread alone that is
+    itself held up, by more than the clock, is where to look on.
     """
     fates = [(outcomes[target].fate, target) for target in wait.targets if target in outcomes]
     for fate, target in fates:
-        if fate in (Fate.BUSY, Fate.MOVING):
+        if fate in (Fate.BUSY, Fate.MOVING) or (fate is Fate.SHORT and _naps(waits, target, outcomes)):
             return Outcome(fate, target)
     only = wait.targets[0] if len(wait.targets) == 1 else None
     if only is not None and only in waits and outcomes[only].fate.hung and not _half_seen(scene, wait.key):
@@ -267,6 +267,15 @@ def _passive(
         if held_up:
             return Outcome(Fate.BLOCKED, only)
     return Outcome(Fate.IDLE)
+
+
+def _naps(waits: Mapping[Key, Blocked], node: Key, outcomes: Mapping[Key, Outcome]) -> bool:
+    """Whether the clock ends what a thread waits for."""
+    passed = {node}
+    while (via := outcomes[node].via) is not None and via in outcomes and via not in passed:
+        passed.add(via)
+        node = via
+    return node in waits and waits[node].standing is Standing.TIMER
 
 
 def _timer(wait: Blocked) -> Fate:

@@ -19,3 +19,11 @@ def test_the_rank_that_the_others_wait_for_comes_before_what_it_waits_for() -> N
     assert verdict.state is State.HUNG
     assert [(who.rank, who.pid) for who in verdict.culprits] == [(0, 100), (None, 300)]
     assert [who.rank for who in verdict.victims] == [1, 2]
+
+
+def test_who_waits_for_a_signal_from_a_thread_that_naps_is_slow() -> None:
+    signal = b.sleeper(101, frames=(b.py("Event.wait", b.THREADING, 629), b.py("step")))
+    nap, held = b.asleep(101, 202, seconds=30), b.on_mutex(101, 201, owner=202)
+    looks = b.twice(b.in_collective(100), signal, held, nap)
+    verdict = analyze(b.evidence(b.ranks(2), looks)).verdict
+    assert verdict.state is not State.HUNG
