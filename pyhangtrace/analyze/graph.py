@@ -325,8 +325,28 @@ def _own_end(scene: Scene, waits: Mapping[Key, Blocked], wait: Blocked) -> Outco
 
     while found := {key for key in others - caught if is_caught(key)}:
         caught |= found
+    if any(_awaits_work(scene, waits, key) for key in others - caught):
+        # The thread that is to write may be the one that somebody's work holds up.
+        return Outcome(Fate.UNKNOWN)
     hopeless = caught.issuperset(others) and wait.progress is not Progress.UNSEEN
     return Outcome(Fate.BLOCKED if hopeless else Fate.IDLE)
+
+
+def _awaits_work(scene: Scene, waits: Mapping[Key, Blocked], start: Key) -> bool:
+    """Whether a thread waits, over waits that know their targets, for one that works or sleeps by the clock."""
+    seen, todo = {start}, [start]
+    while todo:
+        wait = waits.get(todo.pop())
+        if wait is None or wait.standing is not Standing.FIRM:
+            continue
+        for target in wait.targets:
+            other = waits.get(target)
+            if other is not None and (other.standing is Standing.TIMER or scene.works(target)):
+                return True
+            if target not in seen:
+                seen.add(target)
+                todo.append(target)
+    return False
 
 
 def _by_targets(world: _World, wait: Blocked, outcomes: Mapping[Key, Outcome]) -> Outcome:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pyhangtrace.analyze import analyze
+from pyhangtrace.model.evidence import Holder
 from pyhangtrace.model.kinds import State
 from tests.unit.analyze import builders as b
 
@@ -27,3 +28,13 @@ def test_who_waits_for_a_signal_from_a_thread_that_naps_is_slow() -> None:
     looks = b.twice(b.in_collective(100), signal, held, nap)
     verdict = analyze(b.evidence(b.ranks(2), looks)).verdict
     assert verdict.state is not State.HUNG
+
+
+def test_the_own_end_of_a_pipe_may_be_written_once_somebody_elses_work_is_done() -> None:
+    fds = [b.pipe(101, 3, 70, Holder(pid=101, mode="w"))]
+    ranks = [b.rank(100, 0, 2), b.rank(101, 1, 2, signals_caught=())]
+    for working, state in ((b.running(300), State.BUSY), (b.on_mutex(300, owner=301), State.HUNG)):
+        held = b.on_mutex(101, 201, owner=300, shared_key=(1, 2, 3))
+        reads = b.on_fd(101, fd=3)
+        looks = b.twice(b.in_collective(100), reads, held, working, fds=fds)
+        assert analyze(b.evidence([*ranks, b.process(300)], looks)).verdict.state is state
