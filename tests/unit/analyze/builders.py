@@ -248,3 +248,11 @@ def local(function: str, name: str, value: str | int | None) -> NamedValue:
 def ranks(count: int) -> list[ProcessFacts]:
     """Ranks 0.. with pids 100.."""
     return [rank(100 + number, number, count) for number in range(count)]
+
+
+def missing_rank(
+    late: Any, *more: Any, count: int = 4, number: int = 3, extra: Any = (), **parts: Any
+) -> Evidence:
+    """Everybody in all_reduce but one rank, which is in `late`."""
+    others = [in_collective(100 + rank) for rank in range(count) if rank != number]
+    return evidence([*ranks(count), *extra], twice(*others, late, *more, **parts))

@@ -22,14 +22,6 @@ def kinds_of_chain(report: Report) -> list[str]:
     return [waits[one].kind.value for one in report.verdict.chain]
 
 
-def missing_rank(
-    late: Any, *more: Any, count: int = 4, number: int = 3, extra: Any = (), **parts: Any
-) -> Evidence:
-    """Everybody in all_reduce but one rank, which is in `late`."""
-    others = [b.in_collective(100 + rank) for rank in range(count) if rank != number]
-    return b.evidence([*b.ranks(count), *extra], b.twice(*others, late, *more, **parts))
-
-
 def check(
     evidence: Evidence,
     cause: Kind,
@@ -48,7 +40,7 @@ def check(
 
 
 def test_rank_that_sleeps_for_an_hour() -> None:
-    report = check(missing_rank(b.asleep(103, seconds=3600)), Kind.TIMER)
+    report = check(b.missing_rank(b.asleep(103, seconds=3600)), Kind.TIMER)
     assert [victim.rank for victim in report.verdict.victims] == [0, 1, 2]
     assert report.verdict.confidence is Confidence.LIKELY
     (collective,) = report.collectives
@@ -57,7 +49,7 @@ def test_rank_that_sleeps_for_an_hour() -> None:
 
 
 def test_stopped_rank_is_proven_at_once() -> None:
-    evidence = missing_rank(b.stopped(103))
+    evidence = b.missing_rank(b.stopped(103))
     report = check(evidence, Kind.PEER_STOPPED)
     assert report.verdict.confidence is Confidence.PROVEN
     assert "kill -CONT 103" in report.verdict.next_steps
@@ -66,20 +58,20 @@ def test_stopped_rank_is_proven_at_once() -> None:
 
 def test_rank_stopped_inside_the_collective_is_missing_all_the_same() -> None:
     inside = b.in_collective(103, state="T")
-    report = check(missing_rank(inside), Kind.PEER_STOPPED)
+    report = check(b.missing_rank(inside), Kind.PEER_STOPPED)
     assert report.collectives[0].missing == (3,)
     assert report.collectives[0].entered == (0, 1, 2, 3)
 
 
 def test_python_lock_with_recorded_holder() -> None:
-    evidence = missing_rank(b.on_python_lock(103, owner=203), b.asleep(103, 203, seconds=3600))
+    evidence = b.missing_rank(b.on_python_lock(103, owner=203), b.asleep(103, 203, seconds=3600))
     report = check(evidence, Kind.LOCK_HELD, first=(3, 103, 203))
     assert kinds_of_chain(report) == ["collective", "python_lock", "timer"]
     assert 103 not in {victim.pid for victim in report.verdict.victims}
 
 
 def test_python_lock_without_recorded_holder_names_the_main_thread() -> None:
-    evidence = missing_rank(
+    evidence = b.missing_rank(
         b.on_python_lock(103), b.on_fd(103, 203, fd=9), fds=[b.pipe(103, 9, 5, Holder(pid=103, mode="w"))]
     )
     report = check(evidence, Kind.LOCK_HELD)
@@ -89,7 +81,7 @@ def test_python_lock_without_recorded_holder_names_the_main_thread() -> None:
 
 
 def test_mutex_held_by_another_thread() -> None:
-    evidence = missing_rank(b.on_mutex(103, owner=203), b.asleep(103, 203, seconds=3600))
+    evidence = b.missing_rank(b.on_mutex(103, owner=203), b.asleep(103, 203, seconds=3600))
     check(evidence, Kind.LOCK_HELD, first=(3, 103, 203))
 
 
@@ -99,7 +91,7 @@ def test_file_lock_of_a_stopped_stranger() -> None:
         kind="flock", access="write", pid=9911, device=1, inode=42, waiters=(103,), path="/c/lock"
     )
     stranger = b.process(9911, ppid=1, role=Role.OUTSIDER, state="T")
-    evidence = missing_rank(waiting, b.stopped(9911), extra=[stranger], file_locks=[lock])
+    evidence = b.missing_rank(waiting, b.stopped(9911), extra=[stranger], file_locks=[lock])
     report = check(evidence, Kind.FILE_LOCK_HELD)
     assert named(report)[1] == (None, 9911, 9911, "culprit")
     assert kinds_of_chain(report) == ["collective", "file_lock", "stopped"]
@@ -109,14 +101,14 @@ def test_file_lock_of_a_stopped_stranger() -> None:
 def test_file_lock_holder_is_asked_for() -> None:
     waiting = b.sleeper(103, syscall=b.FLOCK, args=(7, 2, 0, 0, 0, 0))
     lock = FileLock(kind="flock", access="write", pid=9911, device=1, inode=42, waiters=(103,))
-    evidence = missing_rank(waiting, file_locks=[lock])
+    evidence = b.missing_rank(waiting, file_locks=[lock])
     assert outsiders_wanted(evidence) == (9911,)
     assert analyze(evidence).verdict.state is State.UNKNOWN
 
 
 def test_silent_child_behind_a_pipe() -> None:
     child = b.process(300, ppid=103)
-    evidence = missing_rank(
+    evidence = b.missing_rank(
         b.on_fd(103, fd=5),
         b.sleeper(300, syscall=34),
         extra=[child],
@@ -129,7 +121,7 @@ def test_silent_child_behind_a_pipe() -> None:
 def test_silent_server_behind_a_socket() -> None:
     server = b.process(900, ppid=1, role=Role.OUTSIDER)
     listening = b.connection(900, 3, 88, state="LISTEN")
-    evidence = missing_rank(
+    evidence = b.missing_rank(
         b.on_fd(103, fd=5, syscall=b.RECV),
         b.on_fd(900, fd=3, syscall=b.ACCEPT),
         extra=[server],
@@ -139,12 +131,12 @@ def test_silent_server_behind_a_socket() -> None:
 
 
 def test_own_write_end_keeps_the_end_of_file_away() -> None:
-    evidence = missing_rank(b.on_fd(103, fd=5), fds=[b.pipe(103, 5, 77, Holder(pid=103, fd=6, mode="w"))])
+    evidence = b.missing_rank(b.on_fd(103, fd=5), fds=[b.pipe(103, 5, 77, Holder(pid=103, fd=6, mode="w"))])
     check(evidence, Kind.IPC_NO_EOF)
 
 
 def test_full_pipe_that_the_child_does_not_read() -> None:
-    evidence = missing_rank(
+    evidence = b.missing_rank(
         b.on_fd(103, fd=6, syscall=b.WRITE),
         b.sleeper(300, syscall=34),
         extra=[b.process(300, ppid=103)],
@@ -167,7 +159,7 @@ def test_stuck_data_worker() -> None:
         b.py("_worker_loop", "/x/torch/utils/data/_utils/worker.py"),
     )
     workers = [b.process(pid, ppid=103, role=Role.DATA_WORKER) for pid in (301, 302)]
-    evidence = missing_rank(
+    evidence = b.missing_rank(
         main,
         b.sleeper(301, syscall=b.POLL, frames=good),
         b.asleep(302, seconds=3600),
@@ -237,7 +229,7 @@ def test_lock_file_that_somebody_may_hold_is_not_stale(change: dict[str, Any]) -
 
 def test_child_that_sleeps() -> None:
     waiting = b.sleeper(103, syscall=b.WAIT4, args=(300, 0, 0, 0, 0, 0))
-    evidence = missing_rank(waiting, b.asleep(300, seconds=3600), extra=[b.process(300, ppid=103)])
+    evidence = b.missing_rank(waiting, b.asleep(300, seconds=3600), extra=[b.process(300, ppid=103)])
     report = check(evidence, Kind.CHILD_STUCK)
     assert named(report)[1][:2] == (None, 300)
 
@@ -422,14 +414,14 @@ def test_traced_process_names_its_tracer() -> None:
 def test_file_server_that_does_not_answer(seconds: float, state: State) -> None:
     reading = b.on_fd(103, fd=5, state="D", wchan="rpc_wait_bit_killable", asleep_for_s=seconds)
     file = b.FdFacts(pid=103, fd=5, kind=b.FdKind.FILE, target="/mnt/weights", inode=9)
-    check(missing_rank(reading, fds=[file]), Kind.IO_STALLED, state=state)
+    check(b.missing_rank(reading, fds=[file]), Kind.IO_STALLED, state=state)
 
 
 def test_rank_that_holds_a_file_lock_another_rank_needs_is_in_a_cycle_with_it() -> None:
     """Rank 2 went on to the collective with the lock still held; rank 3 cannot come without it."""
     waiting = b.sleeper(103, syscall=b.FLOCK, args=(7, 2, 0, 0, 0, 0))
     lock = FileLock(kind="flock", access="write", pid=102, device=1, inode=42, waiters=(103,), path="/c/lock")
-    report = analyze(missing_rank(waiting, file_locks=[lock]))
+    report = analyze(b.missing_rank(waiting, file_locks=[lock]))
     verdict = report.verdict
     assert (verdict.state, verdict.symptom, verdict.cause) == (
         State.HUNG,
@@ -442,7 +434,7 @@ def test_rank_that_holds_a_file_lock_another_rank_needs_is_in_a_cycle_with_it() 
 
 def test_rank_whose_output_nobody_reads() -> None:
     reader = b.process(900, ppid=1, role=Role.OUTSIDER, state="T")
-    evidence = missing_rank(
+    evidence = b.missing_rank(
         b.on_fd(103, fd=1, syscall=b.WRITE),
         b.stopped(900),
         extra=[reader],
@@ -486,7 +478,7 @@ def test_phase_is_told() -> None:
     loading = b.replace(
         loading, frames=(*loading.frames, b.py("ModelRunner.load_model", "/x/sglang/model_runner.py"))
     )
-    report = analyze(missing_rank(loading))
+    report = analyze(b.missing_rank(loading))
     assert report.workload.phase is not None
     assert report.workload.phase.name == "weight_loading"
     assert "weight loading" in report.verdict.summary
@@ -494,12 +486,12 @@ def test_phase_is_told() -> None:
 
 def test_named_pipe_that_nobody_opens_at_the_other_end() -> None:
     opening = b.sleeper(103, syscall=257, wchan="wait_for_partner")
-    check(missing_rank(opening), Kind.IPC_PEER_SILENT)
+    check(b.missing_rank(opening), Kind.IPC_PEER_SILENT)
 
 
 def test_parent_of_a_vfork_whose_child_sleeps() -> None:
     waiting = b.sleeper(103, state="D", syscall=58, wchan="kernel_clone")
-    evidence = missing_rank(waiting, b.asleep(300, seconds=3600), extra=[b.process(300, ppid=103)])
+    evidence = b.missing_rank(waiting, b.asleep(300, seconds=3600), extra=[b.process(300, ppid=103)])
     check(evidence, Kind.CHILD_STUCK)
 
 
@@ -508,7 +500,7 @@ def test_read_write_lock_held_by_a_writer() -> None:
         kind="rwlock_read", address=0x40, uaddr=0x48, op=0, value=2, owner_tid=203, owner_exact=True
     )
     report = check(
-        missing_rank(b.sleeper(103, lock=lock), b.asleep(103, 203, seconds=3600)),
+        b.missing_rank(b.sleeper(103, lock=lock), b.asleep(103, 203, seconds=3600)),
         Kind.LOCK_HELD,
         first=(3, 103, 203),
     )
@@ -537,173 +529,3 @@ def test_serving_thread_met_on_the_cpu_for_a_moment_is_no_way_out() -> None:
     fds = [b.pipe(103, 9, 5, Holder(pid=103, mode="w"))]
     looks = (b.look(*threads, loop, fds=fds), b.look(*threads, awake, at=0.1, fds=fds))
     check(b.evidence(b.ranks(4), looks), Kind.LOCK_HELD, first=(3, 103, 203))
-
-
-IN_STORE = (
-    b.native("c10d::TCPStore::doWait(c10::ArrayRef<std::string>, std::chrono::duration<long>)"),
-    b.py("work"),
-)
-RUN_LOOP = (b.native("c10d::ProcessGroupGloo::runLoop(int)"),)
-
-
-def in_store(pid: int, *, loops: int = 2) -> list[Any]:
-    """A rank of a group that has come together, in the store for a reason of its own."""
-    main = b.sleeper(pid, frames=IN_STORE, syscall=b.POLL)
-    return [main, *(b.sleeper(pid, pid + 1000 + loop, frames=RUN_LOOP) for loop in range(loops))]
-
-
-def test_a_rank_that_ended_well_is_not_blamed_while_another_one_lives() -> None:
-    on_lock = b.on_python_lock(102, owner=202)
-    ended = b.process(103, state="Z", exit_code=0)
-    others = [b.in_collective(pid, "broadcast") for pid in (100, 101)]
-    looks = b.twice(*others, on_lock, b.asleep(102, 202, seconds=3600))
-    report = analyze(b.evidence([*b.ranks(4)[:3], ended], looks))
-    assert report.verdict.cause is Kind.LOCK_HELD
-    assert [who.rank for who in report.verdict.culprits] == [2]
-    assert report.collectives[0].missing == (2,)
-
-
-def test_a_rank_that_failed_after_its_part_was_done_is_not_blamed_either() -> None:
-    failed = b.process(103, state="Z", exit_code=6)
-    others = [b.in_collective(pid, "broadcast") for pid in (100, 101)]
-    looks = b.twice(*others, b.asleep(102, seconds=7200))
-    verdict = analyze(b.evidence([*b.ranks(4)[:3], failed], looks)).verdict
-    assert [who.rank for who in verdict.culprits] == [2]
-
-
-def test_a_rank_that_failed_is_blamed_whoever_else_is_late() -> None:
-    failed = b.process(103, state="Z", exit_code=3 << 8)
-    others = [b.in_collective(pid) for pid in (100, 101)]
-    looks = b.twice(*others, b.asleep(102, seconds=7200))
-    report = analyze(b.evidence([*b.ranks(4)[:3], failed], looks))
-    assert report.verdict.cause is Kind.PEER_EXITED
-    assert (3, 103) in [(who.rank, who.pid) for who in report.verdict.culprits]
-    assert "exit code 3" in report.verdict.summary
-
-
-def test_a_rank_that_ended_well_alone_is_named_without_proof() -> None:
-    ended = b.process(103, state="Z", exit_code=0)
-    looks = b.twice(*(b.in_collective(pid) for pid in (100, 101, 102)))
-    verdict = analyze(b.evidence([*b.ranks(4)[:3], ended], looks)).verdict
-    assert (verdict.cause, verdict.confidence) == (Kind.PEER_EXITED, Confidence.LIKELY)
-    assert "has ended with exit code 0" in verdict.summary
-
-
-def test_two_zombies_for_two_ranks_are_those_ranks() -> None:
-    ended = [b.process(pid, state="Z", exit_code=9) for pid in (102, 103)]
-    looks = b.twice(*in_store(100, loops=0), *in_store(101, loops=0))
-    verdict = analyze(b.evidence([*b.ranks(4)[:2], *ended], looks)).verdict
-    assert verdict.cause is Kind.PEER_EXITED
-    assert [who.rank for who in verdict.culprits] == [2, 3]
-    assert "killed by signal 9" in verdict.summary
-
-
-def test_a_group_that_had_come_together_lacks_no_start() -> None:
-    looks = b.twice(*in_store(100), *in_store(101))
-    verdict = analyze(b.evidence(b.ranks(3)[:2], looks)).verdict
-    assert verdict.cause is Kind.PEER_EXITED
-    assert verdict.confidence is not Confidence.PROVEN
-    assert not any("start rank" in step for step in verdict.next_steps)
-
-
-def test_with_several_groups_no_group_is_claimed() -> None:
-    loops = [
-        b.sleeper(pid, pid + 1000 + loop, frames=RUN_LOOP) for pid in (100, 101, 102) for loop in range(4)
-    ]
-    report = analyze(missing_rank(b.asleep(103, seconds=3600), *loops))
-    assert report.verdict.culprits[0].rank == 3
-    (collective,) = report.collectives
-    assert (collective.group, collective.expected, collective.missing) == ("unknown group", (0, 1, 2), ())
-
-
-def test_two_ranks_that_are_missing_for_reasons_of_their_own_are_both_named() -> None:
-    event = (
-        b.py("Condition.wait", b.THREADING, 327),
-        b.py("Event.wait", b.THREADING, 629),
-        b.py("work", line=6),
-    )
-    threads = (b.running(100), b.sleeper(101, frames=event), b.in_collective(102, "barrier"))
-    verdict = analyze(b.evidence(b.ranks(3), b.twice(*threads))).verdict
-    assert verdict.state is State.HUNG
-    assert {who.rank for who in verdict.culprits} == {0, 1}
-    assert [victim.rank for victim in verdict.victims] == [2]
-    assert "rank 0 (pid 100)" in verdict.summary
-    assert "Rank 1 (pid 101)" in verdict.summary
-
-
-def nameless(count: int) -> list[Any]:
-    return [b.process(100 + number, ppid=50) for number in range(count)]
-
-
-def loops_of(pid: int, groups: int = 1) -> list[Any]:
-    return [b.sleeper(pid, pid + 1000 + loop, frames=RUN_LOOP) for loop in range(2 * groups)]
-
-
-def test_without_ranks_the_member_is_named_before_what_it_waits_for() -> None:
-    child = b.process(300, ppid=101)
-    waiting = b.sleeper(101, syscall=b.WAIT4, args=(300, 0, 0, 0, 0, 0))
-    looks = b.twice(b.in_collective(100), waiting, b.asleep(300, seconds=7200), *loops_of(100))
-    report = analyze(b.evidence([*nameless(2), child], looks))
-    assert [who.pid for who in report.verdict.culprits] == [101, 300]
-    assert [victim.pid for victim in report.verdict.victims] == [100]
-    assert report.collectives[0].group == "default_pg"
-
-
-def test_without_ranks_each_operation_is_told_by_its_own_name() -> None:
-    threads = [b.in_collective(100, "all_reduce"), b.in_collective(101, "all_gather_object")]
-    looks = b.twice(*threads, *loops_of(100), *loops_of(101))
-    report = analyze(b.evidence(nameless(2), looks))
-    assert report.verdict.cause is Kind.COLLECTIVE_OP_MISMATCH
-    assert {one.op for one in report.collectives} == {"all_reduce", "all_gather_object"}
-    assert all(who.part is Part.PARTY for who in report.verdict.culprits)
-    assert "pid 101 in all_gather_object" in report.verdict.summary
-
-
-def test_without_ranks_and_with_several_groups_different_operations_prove_nothing() -> None:
-    threads = [b.in_collective(100, "all_reduce"), b.in_collective(101, "all_gather_object")]
-    looks = b.twice(*threads, *loops_of(100, 2), *loops_of(101, 2))
-    report = analyze(b.evidence(nameless(2), looks))
-    assert report.verdict.state is State.UNKNOWN
-    assert {one.group for one in report.collectives} == {"unknown group"}
-
-
-def test_node_waits_for_a_child_inside_its_event_loop() -> None:
-    frames = (
-        b.native("epoll_pwait", "libc.so.6"),
-        b.native("uv_run", "node"),
-        b.native("node::SyncProcessRunner::Spawn(v8::FunctionCallbackInfo<v8::Value> const&)", "node"),
-    )
-    looks = b.twice(b.sleeper(100, frames=frames, syscall=b.EPOLL), b.asleep(101, seconds=7200))
-    verdict = analyze(b.evidence([b.process(100), b.process(101, ppid=100)], looks)).verdict
-    assert verdict.state is State.HUNG
-    assert [victim.pid for victim in verdict.victims] == [100]
-
-
-def test_ranks_part_in_the_innermost_function_that_they_share() -> None:
-    threads = [b.in_collective(100, "all_reduce", line=6), b.in_collective(101, "barrier", line=7)]
-    verdict = analyze(b.evidence(b.ranks(2), b.twice(*threads))).verdict
-    parted = verdict.diverged_at
-    assert parted is not None
-    assert parted.common is not None
-    assert (parted.common.function, parted.common.file) == ("step", "/job/train.py")
-    sides = [(side.ranks, side.frame.function, side.frame.line) for side in parted.sides if side.frame]
-    assert sides == [((0,), "step", 6), ((1,), "step", 7)]
-
-
-def test_ranks_that_part_in_one_line_do_so_by_what_they_call_there() -> None:
-    threads = [b.in_collective(100, "all_reduce"), b.in_collective(101, "barrier")]
-    parted = analyze(b.evidence(b.ranks(2), b.twice(*threads))).verdict.diverged_at
-    assert parted is not None
-    assert parted.common is not None
-    assert (parted.common.function, parted.common.line) == ("step", 7)
-    assert [side.frame.function for side in parted.sides if side.frame] == ["all_reduce", "barrier"]
-
-
-def test_a_rank_that_is_missing_since_it_waits_for_the_culprit_is_a_victim_too() -> None:
-    waiting = b.sleeper(101, syscall=b.FLOCK, args=(7, 2, 0, 0, 0, 0))
-    lock = FileLock(kind="flock", access="write", pid=102, device=1, inode=42, waiters=(101,), path="/c/lock")
-    threads = (b.in_collective(100, "barrier"), waiting, b.asleep(102, seconds=7200))
-    verdict = analyze(b.evidence(b.ranks(3), b.twice(*threads, file_locks=[lock]))).verdict
-    assert [who.rank for who in verdict.culprits] == [2]
-    assert [victim.rank for victim in verdict.victims] == [0, 1]
-    assert "ranks 0-1 waiting for" in verdict.summary

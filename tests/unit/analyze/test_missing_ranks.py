@@ -1,0 +1,179 @@
+"""Ranks that are missing, have ended or stand apart: who is named, and who is not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyhangtrace.analyze import analyze
+from pyhangtrace.model.evidence import FileLock
+from pyhangtrace.model.kinds import Confidence, Kind, Part, State
+from tests.unit.analyze import builders as b
+
+IN_STORE = (
+    b.native("c10d::TCPStore::doWait(c10::ArrayRef<std::string>, std::chrono::duration<long>)"),
+    b.py("work"),
+)
+RUN_LOOP = (b.native("c10d::ProcessGroupGloo::runLoop(int)"),)
+
+
+def in_store(pid: int, *, loops: int = 2) -> list[Any]:
+    """A rank of a group that has come together, in the store for a reason of its own."""
+    main = b.sleeper(pid, frames=IN_STORE, syscall=b.POLL)
+    return [main, *(b.sleeper(pid, pid + 1000 + loop, frames=RUN_LOOP) for loop in range(loops))]
+
+
+def test_a_rank_that_ended_well_is_not_blamed_while_another_one_lives() -> None:
+    on_lock = b.on_python_lock(102, owner=202)
+    ended = b.process(103, state="Z", exit_code=0)
+    others = [b.in_collective(pid, "broadcast") for pid in (100, 101)]
+    looks = b.twice(*others, on_lock, b.asleep(102, 202, seconds=3600))
+    report = analyze(b.evidence([*b.ranks(4)[:3], ended], looks))
+    assert report.verdict.cause is Kind.LOCK_HELD
+    assert [who.rank for who in report.verdict.culprits] == [2]
+    assert report.collectives[0].missing == (2,)
+
+
+def test_a_rank_that_failed_after_its_part_was_done_is_not_blamed_either() -> None:
+    failed = b.process(103, state="Z", exit_code=6)
+    others = [b.in_collective(pid, "broadcast") for pid in (100, 101)]
+    looks = b.twice(*others, b.asleep(102, seconds=7200))
+    verdict = analyze(b.evidence([*b.ranks(4)[:3], failed], looks)).verdict
+    assert [who.rank for who in verdict.culprits] == [2]
+
+
+def test_a_rank_that_failed_is_blamed_whoever_else_is_late() -> None:
+    failed = b.process(103, state="Z", exit_code=3 << 8)
+    others = [b.in_collective(pid) for pid in (100, 101)]
+    looks = b.twice(*others, b.asleep(102, seconds=7200))
+    report = analyze(b.evidence([*b.ranks(4)[:3], failed], looks))
+    assert report.verdict.cause is Kind.PEER_EXITED
+    assert (3, 103) in [(who.rank, who.pid) for who in report.verdict.culprits]
+    assert "exit code 3" in report.verdict.summary
+
+
+def test_a_rank_that_ended_well_alone_is_named_without_proof() -> None:
+    ended = b.process(103, state="Z", exit_code=0)
+    looks = b.twice(*(b.in_collective(pid) for pid in (100, 101, 102)))
+    verdict = analyze(b.evidence([*b.ranks(4)[:3], ended], looks)).verdict
+    assert (verdict.cause, verdict.confidence) == (Kind.PEER_EXITED, Confidence.LIKELY)
+    assert "has ended with exit code 0" in verdict.summary
+
+
+def test_two_zombies_for_two_ranks_are_those_ranks() -> None:
+    ended = [b.process(pid, state="Z", exit_code=9) for pid in (102, 103)]
+    looks = b.twice(*in_store(100, loops=0), *in_store(101, loops=0))
+    verdict = analyze(b.evidence([*b.ranks(4)[:2], *ended], looks)).verdict
+    assert verdict.cause is Kind.PEER_EXITED
+    assert [who.rank for who in verdict.culprits] == [2, 3]
+    assert "killed by signal 9" in verdict.summary
+
+
+def test_a_group_that_had_come_together_lacks_no_start() -> None:
+    looks = b.twice(*in_store(100), *in_store(101))
+    verdict = analyze(b.evidence(b.ranks(3)[:2], looks)).verdict
+    assert verdict.cause is Kind.PEER_EXITED
+    assert verdict.confidence is not Confidence.PROVEN
+    assert not any("start rank" in step for step in verdict.next_steps)
+
+
+def test_with_several_groups_no_group_is_claimed() -> None:
+    loops = [
+        b.sleeper(pid, pid + 1000 + loop, frames=RUN_LOOP) for pid in (100, 101, 102) for loop in range(4)
+    ]
+    report = analyze(b.missing_rank(b.asleep(103, seconds=3600), *loops))
+    assert report.verdict.culprits[0].rank == 3
+    (collective,) = report.collectives
+    assert (collective.group, collective.expected, collective.missing) == ("unknown group", (0, 1, 2), ())
+
+
+def test_two_ranks_that_are_missing_for_reasons_of_their_own_are_both_named() -> None:
+    event = (
+        b.py("Condition.wait", b.THREADING, 327),
+        b.py("Event.wait", b.THREADING, 629),
+        b.py("work", line=6),
+    )
+    threads = (b.running(100), b.sleeper(101, frames=event), b.in_collective(102, "barrier"))
+    verdict = analyze(b.evidence(b.ranks(3), b.twice(*threads))).verdict
+    assert verdict.state is State.HUNG
+    assert {who.rank for who in verdict.culprits} == {0, 1}
+    assert [victim.rank for victim in verdict.victims] == [2]
+    assert "rank 0 (pid 100)" in verdict.summary
+    assert "Rank 1 (pid 101)" in verdict.summary
+
+
+def nameless(count: int) -> list[Any]:
+    return [b.process(100 + number, ppid=50) for number in range(count)]
+
+
+def loops_of(pid: int, groups: int = 1) -> list[Any]:
+    return [b.sleeper(pid, pid + 1000 + loop, frames=RUN_LOOP) for loop in range(2 * groups)]
+
+
+def test_without_ranks_the_member_is_named_before_what_it_waits_for() -> None:
+    child = b.process(300, ppid=101)
+    waiting = b.sleeper(101, syscall=b.WAIT4, args=(300, 0, 0, 0, 0, 0))
+    looks = b.twice(b.in_collective(100), waiting, b.asleep(300, seconds=7200), *loops_of(100))
+    report = analyze(b.evidence([*nameless(2), child], looks))
+    assert [who.pid for who in report.verdict.culprits] == [101, 300]
+    assert [victim.pid for victim in report.verdict.victims] == [100]
+    assert report.collectives[0].group == "default_pg"
+
+
+def test_without_ranks_each_operation_is_told_by_its_own_name() -> None:
+    threads = [b.in_collective(100, "all_reduce"), b.in_collective(101, "all_gather_object")]
+    looks = b.twice(*threads, *loops_of(100), *loops_of(101))
+    report = analyze(b.evidence(nameless(2), looks))
+    assert report.verdict.cause is Kind.COLLECTIVE_OP_MISMATCH
+    assert {one.op for one in report.collectives} == {"all_reduce", "all_gather_object"}
+    assert all(who.part is Part.PARTY for who in report.verdict.culprits)
+    assert "pid 101 in all_gather_object" in report.verdict.summary
+
+
+def test_without_ranks_and_with_several_groups_different_operations_prove_nothing() -> None:
+    threads = [b.in_collective(100, "all_reduce"), b.in_collective(101, "all_gather_object")]
+    looks = b.twice(*threads, *loops_of(100, 2), *loops_of(101, 2))
+    report = analyze(b.evidence(nameless(2), looks))
+    assert report.verdict.state is State.UNKNOWN
+    assert {one.group for one in report.collectives} == {"unknown group"}
+
+
+def test_node_waits_for_a_child_inside_its_event_loop() -> None:
+    frames = (
+        b.native("epoll_pwait", "libc.so.6"),
+        b.native("uv_run", "node"),
+        b.native("node::SyncProcessRunner::Spawn(v8::FunctionCallbackInfo<v8::Value> const&)", "node"),
+    )
+    looks = b.twice(b.sleeper(100, frames=frames, syscall=b.EPOLL), b.asleep(101, seconds=7200))
+    verdict = analyze(b.evidence([b.process(100), b.process(101, ppid=100)], looks)).verdict
+    assert verdict.state is State.HUNG
+    assert [victim.pid for victim in verdict.victims] == [100]
+
+
+def test_ranks_part_in_the_innermost_function_that_they_share() -> None:
+    threads = [b.in_collective(100, "all_reduce", line=6), b.in_collective(101, "barrier", line=7)]
+    verdict = analyze(b.evidence(b.ranks(2), b.twice(*threads))).verdict
+    parted = verdict.diverged_at
+    assert parted is not None
+    assert parted.common is not None
+    assert (parted.common.function, parted.common.file) == ("step", "/job/train.py")
+    sides = [(side.ranks, side.frame.function, side.frame.line) for side in parted.sides if side.frame]
+    assert sides == [((0,), "step", 6), ((1,), "step", 7)]
+
+
+def test_ranks_that_part_in_one_line_do_so_by_what_they_call_there() -> None:
+    threads = [b.in_collective(100, "all_reduce"), b.in_collective(101, "barrier")]
+    parted = analyze(b.evidence(b.ranks(2), b.twice(*threads))).verdict.diverged_at
+    assert parted is not None
+    assert parted.common is not None
+    assert (parted.common.function, parted.common.line) == ("step", 7)
+    assert [side.frame.function for side in parted.sides if side.frame] == ["all_reduce", "barrier"]
+
+
+def test_a_rank_that_is_missing_since_it_waits_for_the_culprit_is_a_victim_too() -> None:
+    waiting = b.sleeper(101, syscall=b.FLOCK, args=(7, 2, 0, 0, 0, 0))
+    lock = FileLock(kind="flock", access="write", pid=102, device=1, inode=42, waiters=(101,), path="/c/lock")
+    threads = (b.in_collective(100, "barrier"), waiting, b.asleep(102, seconds=7200))
+    verdict = analyze(b.evidence(b.ranks(3), b.twice(*threads, file_locks=[lock]))).verdict
+    assert [who.rank for who in verdict.culprits] == [2]
+    assert [victim.rank for victim in verdict.victims] == [0, 1]
+    assert "ranks 0-1 waiting for" in verdict.summary
