@@ -130,7 +130,8 @@ def python_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked |
     if lock is None or lock.kind not in ("python_lock", "python_rlock") or draft.call is not None:
         return None
     owner = holders.lock_owner(scene, sample)
-    if owner is not None and owner.key is not None and owner.key != draft.key:
+    # A timed lock that its own thread holds is tried again: no proof of anything.
+    if owner is not None and owner.key is not None and (owner.key != draft.key or not lock.timeout):
         return replace(
             draft,
             kind=WaitKind.PYTHON_LOCK,
@@ -140,17 +141,6 @@ def python_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked |
             object=lock_object(sample),
             targets=(owner.key,),
             holder=thread_holder(owner.key),
-        )
-    if owner is not None and owner.key == draft.key and not lock.timeout:
-        return replace(
-            draft,
-            kind=WaitKind.PYTHON_LOCK,
-            standing=Standing.FIRM,
-            cause=Kind.LOCK_HELD,
-            basis=Confidence.PROVEN if lock.owner_exact else Confidence.LIKELY,
-            object=lock_object(sample),
-            targets=(draft.key,),
-            holder=thread_holder(draft.key),
         )
     parent = holders.forked_without_exec(scene, sample.pid)
     alone = not _has_other_threads(scene, sample)

@@ -15,9 +15,9 @@ import msgspec
 from pyhangtrace.model.kinds import SourceState
 from pyhangtrace.model.report import Report, ReportFrame
 from pyhangtrace.render.clean import clean
-from pyhangtrace.render.stacks import frame_label, stack_classes
+from pyhangtrace.render.stacks import frame_label, process_label, stack_classes
 from pyhangtrace.render.text.headline import headline_title
-from pyhangtrace.render.text.words import age, process_name, size, wait_words
+from pyhangtrace.render.text.words import age, size, wait_words
 
 
 def render_html(report: Report) -> str:
@@ -142,7 +142,7 @@ def _chain(report: Report) -> Iterable[str]:
     for wait in listed:
         process = processes.get(wait.pid)
         thread = next((t for t in process.threads if t.tid == wait.tid), None) if process else None
-        who = process_name(process) if process else f"pid {wait.pid}"
+        who = process_label(process) if process else f"pid {wait.pid}"
         name = f"{thread.name or thread.comm} ({wait.tid})" if thread else str(wait.tid)
         yield (
             f"<tr><td>{_text(who)}<br><span class=soft>{_text(name)}</span></td>"

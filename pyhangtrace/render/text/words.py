@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from pyhangtrace.model.kinds import FrameKind, Role, WaitKind
+from pyhangtrace.model.kinds import Role, WaitKind
 from pyhangtrace.model.ranks import fold
 from pyhangtrace.model.report import Collective, Report, ReportFrame, ReportProcess, Wait
 from pyhangtrace.render.clean import clean
+from pyhangtrace.render.stacks import frame_label
 from pyhangtrace.render.text.layout import shorten
 
 _KIND_WORDS: dict[WaitKind, str] = {
@@ -111,13 +112,6 @@ def numbers(values: Iterable[int], singular: str) -> str:
     return f"{singular} {listed[0]}" if len(listed) == 1 else f"{singular}s {fold(listed)}"
 
 
-def process_name(process: ReportProcess) -> str:
-    """`rank 3` for a rank, else its role or `pid 9911`."""
-    if process.rank is not None:
-        return f"rank {process.rank}"
-    return f"pid {process.pid}"
-
-
 def process_title(process: ReportProcess) -> str:
     """Its command line without the folder of the program: `python warmup.py, outside the job`."""
     program, space, arguments = clean(process.title or "?").partition(" ")
@@ -145,15 +139,8 @@ def collective_words(collective: Collective) -> str:
 
 
 def frame_words(frame: ReportFrame) -> str:
-    """`step (train.py:12)`."""
-    if frame.kind is FrameKind.PYTHON and frame.file:
-        name = frame.file.rpartition("/")[2]
-        return clean(
-            f"{frame.function} ({name}:{frame.line})" if frame.line else f"{frame.function} ({name})"
-        )
-    if frame.module:
-        return clean(f"{frame.function} ({frame.module.rpartition('/')[2]})")
-    return clean(frame.function)
+    """`step (train.py:12)`, safe to show."""
+    return clean(frame_label(frame))
 
 
 def wait_words(wait: Wait, report: Report, *, known: Collection[int] = ()) -> str:
