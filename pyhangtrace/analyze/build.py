@@ -8,7 +8,7 @@ from pyhangtrace.analyze.blocked import Blocked, Standing
 from pyhangtrace.analyze.causes import died_of_oom
 from pyhangtrace.analyze.collectives import report_frame
 from pyhangtrace.analyze.finding import Case, Finding, Named
-from pyhangtrace.analyze.memory import major_faults_per_s, size, weigh
+from pyhangtrace.analyze.memory import major_faults_per_s, weigh
 from pyhangtrace.analyze.next_steps import next_steps
 from pyhangtrace.analyze.phase import phase_of
 from pyhangtrace.analyze.progress import Progress
@@ -16,6 +16,7 @@ from pyhangtrace.analyze.scene import Key
 from pyhangtrace.analyze.words import summary
 from pyhangtrace.model.evidence import ProbeEvidence, ProcessFacts
 from pyhangtrace.model.kinds import Kind, MemoryVerdict, State, WaitKind
+from pyhangtrace.model.quantities import size
 from pyhangtrace.model.report import (
     Cleared,
     Coverage,

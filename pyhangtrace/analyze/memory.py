@@ -15,6 +15,7 @@ from pyhangtrace.analyze.holders import forked_without_exec
 from pyhangtrace.analyze.scene import Scene
 from pyhangtrace.model.evidence import MappedFile, ProcessFacts
 from pyhangtrace.model.kinds import MemoryMode, MemoryVerdict, Role
+from pyhangtrace.model.quantities import size
 from pyhangtrace.model.report import MemoryReport
 
 # A sum this many times above what can be there misleads whoever reads it.
@@ -169,15 +170,6 @@ def major_faults_per_s(scene: Scene, pid: int) -> float | None:
         samples = scene.samples[key]
         total += max(0, samples[-1].major_faults - samples[0].major_faults)
     return round(total / window, 1)
-
-
-def size(value: int) -> str:
-    """Bytes as people say them: `412 GB`, `3.4 TB`, `27 MB` (powers of ten)."""
-    for unit, name in ((1000 * _GB, "TB"), (_GB, "GB"), (1_000_000, "MB")):
-        if value >= unit:
-            amount = value / unit
-            return f"{amount:.0f} {name}" if amount >= 10 else f"{amount:.1f} {name}"
-    return f"{value} B"
 
 
 def _summary(scene: Scene, verdict: MemoryVerdict, sums: _Sums | None, high: int | None) -> str:

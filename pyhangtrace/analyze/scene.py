@@ -10,46 +10,10 @@ from pyhangtrace.analyze.services import service_of
 from pyhangtrace.model import syscalls
 from pyhangtrace.model.evidence import Evidence, FdFacts, ProcessFacts, ThreadSample
 from pyhangtrace.model.kinds import Role
+from pyhangtrace.model.programs import builds
 
 # (pid, tid) of a thread; a rank without a process is (-1 - rank, 0), a process whose threads nobody saw (pid, 0).
 Key = tuple[int, int]
-
-# Names that compilers, assemblers and linkers run under (15 characters at most, as the kernel keeps them).
-COMPILERS = frozenset(
-    [
-        "nvcc",
-        "cicc",
-        "ptxas",
-        "fatbinary",
-        "cudafe++",
-        "nvlink",
-        "cc1",
-        "cc1plus",
-        "g++",
-        "gcc",
-        "c++",
-        "cc",
-        "clang",
-        "clang++",
-        "ld",
-        "ld.bfd",
-        "ld.gold",
-        "ld.lld",
-        "lld",
-        "mold",
-        "collect2",
-        "as",
-        "ninja",
-        "make",
-        "cmake",
-        "hipcc",
-        "rustc",
-        "lto1",
-        "lto-wrapper",
-        "triton",
-        "tvm",
-    ]
-)
 
 # Less CPU than this is a thread that wakes and sleeps again.
 _WORKS_SHARE = 0.1
@@ -114,7 +78,7 @@ class Scene:
     def is_compiler(self, pid: int) -> bool:
         """A compiler, linker or build tool, by role or name."""
         process = self.processes.get(pid)
-        return process is not None and (process.role is Role.COMPILER or process.comm in COMPILERS)
+        return process is not None and (process.role is Role.COMPILER or builds(process.comm))
 
     def cpu_share(self, pid: int) -> float:
         """CPU time of a process within the window, as a share of the window; 0.0 if unknown."""

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyhangtrace.model.kinds import Role
+from pyhangtrace.model.programs import is_compiler
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,13 +249,6 @@ BOUNDARY_MODULES = frozenset(
     | {"notebook", "IPython", "pyhangtrace", "pdb", "coverage"}
 )
 
-# Programs a build starts; base names of the executable or the comm, with a version suffix allowed.
-COMPILERS = re.compile(
-    r"^((x86_64|aarch64)-linux-gnu-)?"
-    r"(nvcc|cicc|ptxas|fatbinary|nvlink|cudafe\+\+|cc1|cc1plus|cc|c\+\+|gcc|g\+\+|clang|clang\+\+|as|ld|ld\.\w+|lld"
-    r"|collect2|lto1|lto-wrapper|ninja|hipcc|icpx|rustc|triton-.*)(-?\d+(\.\d+)*)?$"
-)
-
 # Command lines of multiprocessing's own helpers.
 SPAWN_CHILD = "--multiprocessing-fork"
 TRACKERS = ("multiprocessing.resource_tracker", "multiprocessing.semaphore_tracker")
@@ -366,7 +360,7 @@ def coordinates(text: str) -> tuple[tuple[str, int], ...]:
 def compiler(comm: str, arguments: Sequence[str]) -> bool:
     """Whether this is a program that a build runs."""
     names = (comm, base_name(arguments[0]) if arguments else "")
-    return any(COMPILERS.match(name) for name in names)
+    return any(is_compiler(name) for name in names)
 
 
 def multiprocessing_helper(arguments: Sequence[str]) -> bool:

@@ -13,11 +13,12 @@ from typing import Any
 import msgspec
 
 from pyhangtrace.model.kinds import SourceState
+from pyhangtrace.model.quantities import size
 from pyhangtrace.model.report import Report, ReportFrame
 from pyhangtrace.render.clean import clean
 from pyhangtrace.render.stacks import frame_label, process_label, stack_classes
 from pyhangtrace.render.text.headline import headline_title
-from pyhangtrace.render.text.words import age, size, wait_words
+from pyhangtrace.render.text.words import age, wait_words
 
 
 def render_html(report: Report) -> str:
@@ -164,8 +165,8 @@ def _processes(report: Report) -> Iterable[str]:
         yield (
             f"<tr><td>{rank}</td><td>{process.pid}</td><td>{_text(process.role.value)}</td>"
             f"<td>{_text(doing)}</td><td class=narrow>{_text(age(process.asleep_for_s))}</td>"
-            f"<td class=narrow>{_text(size(process.memory.rss))}</td>"
-            f"<td class=narrow>{_text(size(process.memory.pss))}</td>"
+            f"<td class=narrow>{_text(_size(process.memory.rss))}</td>"
+            f"<td class=narrow>{_text(_size(process.memory.pss))}</td>"
             f'<td class="mono">{_text(process.title[:160])}</td></tr>'
         )
     yield "</table>"
@@ -180,6 +181,10 @@ def _list(title: str, entries: list[tuple[str, str]]) -> Iterable[str]:
         head = f"<th>{_text(name)}</th>" if name else ""
         yield f"<tr>{head}<td>{_text(text)}</td></tr>"
     yield "</table>"
+
+
+def _size(amount: int | None) -> str:
+    return "" if amount is None else size(amount)
 
 
 def _text(text: str) -> str:

@@ -66,18 +66,6 @@ def age(seconds: float | None) -> str:
     return f"{seconds / 86400:.0f} d"
 
 
-def size(amount: int | None) -> str:
-    """A size for people, decimal: `412 GB`, `27 MB`; "" if unknown."""
-    if amount is None:
-        return ""
-    value = float(amount)
-    for unit in ("B", "kB", "MB", "GB"):
-        if value < 1000:
-            return f"{value:.0f} {unit}" if unit in ("B", "kB") or value >= 10 else f"{value:.1f} {unit}"
-        value /= 1000
-    return f"{value:.1f} TB"
-
-
 def since(seconds: float | None) -> str:
     """`since 74 s`, or "" if unknown."""
     text = age(seconds)

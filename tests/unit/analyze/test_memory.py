@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from pyhangtrace.analyze import analyze
-from pyhangtrace.analyze.memory import size
 from pyhangtrace.model.evidence import (
     CgroupFacts,
     HostFacts,
@@ -18,6 +17,7 @@ from pyhangtrace.model.evidence import (
     ProcessMemory,
 )
 from pyhangtrace.model.kinds import Kind, MemoryVerdict
+from pyhangtrace.model.quantities import size
 from pyhangtrace.model.report import MemoryReport
 from tests.unit.analyze import builders as b
 
@@ -155,6 +155,7 @@ def test_memory_is_cleared_with_numbers_in_a_hang() -> None:
     ("value", "words"),
     [
         (0, "0 B"),
+        (8192, "8 kB"),
         (27_300_000, "27 MB"),
         (1_500_000_000, "1.5 GB"),
         (412_000_000_000, "412 GB"),
