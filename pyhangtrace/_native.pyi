@@ -62,7 +62,7 @@ class ThreadCapture(TypedDict):
     running: bool
     frames: list[FrameTuple]  # innermost first
     unmerged_python: list[FrameTuple]  # [] when merged into frames
-    stack_from: str  # "pc_sp" | "repaired" | "none"
+    stack_from: str  # "pc_sp" | "repaired" | "bpf" | "none"
     complete: bool
     stack_problem: str | None
     python_name: str | None
@@ -96,6 +96,9 @@ class ProcessCapture(TypedDict):
     threads: list[ThreadCapture]
     python: PythonCapture | None
     notes: list[str]
+    # (source, "used" | "refused" | "absent" | "failed" | "limited", reason) of further ways to registers that this
+    # process needed: "ebpf registers".
+    rungs: list[tuple[str, str, str]]
 
 class Engine:
     """Keeps modules, symbols and Python code objects between looks. Not for use by two threads at once."""

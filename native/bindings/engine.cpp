@@ -37,6 +37,8 @@ const char* name(capture::StackFrom from) {
       return "pc_sp";
     case capture::StackFrom::repaired:
       return "repaired";
+    case capture::StackFrom::bpf:
+      return "bpf";
   }
   return "none";
 }
@@ -61,6 +63,24 @@ py::object name(capture::Error error) {
       return py::str("unreadable");
   }
   return py::str("unreadable");
+}
+
+const char* name(registers::RungState state) {
+  switch (state) {
+    case registers::RungState::unused:
+      return "skipped";
+    case registers::RungState::used:
+      return "used";
+    case registers::RungState::refused:
+      return "refused";
+    case registers::RungState::absent:
+      return "absent";
+    case registers::RungState::failed:
+      return "failed";
+    case registers::RungState::limited:
+      return "limited";
+  }
+  return "failed";
 }
 
 py::object text_or_none(const std::string& value) {
@@ -206,6 +226,11 @@ py::dict convert(const capture::Process& process) {
   result["threads"] = threads;
   result["python"] = convert(process.python);
   result["notes"] = texts(process.notes);
+  py::list rungs;
+  for (const capture::Rung& rung : process.rungs) {
+    rungs.append(py::make_tuple(rung.source, name(rung.status.state), text(rung.status.reason)));
+  }
+  result["rungs"] = rungs;
   return result;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "capture/known.hpp"
+#include "capture/ladder.hpp"
 #include "capture/look.hpp"
 #include "elf/module_cache.hpp"
 #include "unwind/unwinder.hpp"
@@ -17,6 +18,7 @@ struct Engine::State {
   std::string proc_root;
   elf::ModuleCache modules;
   unwind::UnwindCache tables;
+  Ladder ladder;
   std::map<int, std::shared_ptr<Known>> known;
 
   // The process's memory, ready to be read; null, with the reason in sampled.process.error, if it must not
@@ -70,6 +72,10 @@ std::vector<Process> Engine::capture(std::span<const int> pids, const Options& o
       options.on_process(pid);
     }
     looks.push_back(state_->look_at(pid, options));
+  }
+  // Below another root the ids are those of another pid namespace.
+  if (state_->proc_root == "/proc") {
+    state_->ladder.climb(looks, state_->tables);
   }
   finish(looks, state_->proc_root);
   std::vector<Process> processes;

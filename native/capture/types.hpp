@@ -11,6 +11,7 @@
 
 #include "locks/decode.hpp"
 #include "memory/reader.hpp"
+#include "registers/status.hpp"
 
 // One look at a group of processes, as plain data.
 namespace hangtrace::capture {
@@ -36,7 +37,7 @@ struct NamedValue {
   std::variant<std::monostate, std::int64_t, std::string> value;
 };
 
-enum class StackFrom { none, pc_sp, repaired };
+enum class StackFrom { none, pc_sp, repaired, bpf };
 
 struct Thread {
   int tid = 0;
@@ -87,6 +88,12 @@ struct Python {
 
 enum class Error { none, gone, not_permitted, mmap_lock_held, kernel_thread, zombie, bits32, unreadable };
 
+/// A way to get at registers that this process needed: its name in the report, and what became of it.
+struct Rung {
+  const char* source = "";
+  registers::RungStatus status;
+};
+
 struct Process {
   int pid = 0;
   Error error = Error::none;
@@ -95,6 +102,7 @@ struct Process {
   std::vector<Thread> threads;  // by tid
   std::optional<Python> python;
   std::vector<std::string> notes;
+  std::vector<Rung> rungs;
 };
 
 struct Options {

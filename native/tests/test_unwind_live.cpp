@@ -24,6 +24,7 @@
 #include "proc/files.hpp"
 #include "proc/maps.hpp"
 #include "proc/threads.hpp"
+#include "registers/task_registers.hpp"
 #include "unwind/naming.hpp"
 #include "unwind/unwinder.hpp"
 
@@ -196,8 +197,9 @@ bool agrees(const unwind::Stack& stack, const NotedThread& thread, const std::st
 }
 
 // Looks at the running target through `proc_root`; its own functions must have names if `named`.
+// With `from_kernel`, unwinding begins with the registers that the kernel shows.
 Outcome examine(const Target& target, unwind::Options options = {}, const std::string& proc_root = "/proc",
-                bool named = true) {
+                bool named = true, registers::TaskRegisters* from_kernel = nullptr) {
   const auto tasks = proc::TaskDirectory::open("/proc", target.pid());
   REQUIRE(tasks);
   std::vector<proc::SyscallState> states;
@@ -210,15 +212,29 @@ Outcome examine(const Target& target, unwind::Options options = {}, const std::s
   elf::ProcessModules process(modules, proc_root, target.pid(), *mappings, reader);
   const unwind::Unwinder unwinder(process, cache, options);
 
+  std::unordered_map<int, registers::TaskRecord> records;
+  if (from_kernel != nullptr) {
+    std::vector<int> tids;
+    for (const NotedThread& thread : target.threads()) tids.push_back(thread.tid);
+    const int pid = target.pid();
+    records = from_kernel->read(std::span(&pid, 1), tids);
+    REQUIRE(from_kernel->status().state == registers::RungState::used);
+  }
+
   std::vector<unwind::Stack> stacks;
   for (const proc::SyscallState& state : states) {
     const proc::Mapping* mapping = proc::find_mapping(*mappings, state.stack_pointer);
     REQUIRE(mapping != nullptr);
     std::vector<std::byte> copy(std::min<std::size_t>(copied, mapping->end - state.stack_pointer));
     REQUIRE(reader.read(state.stack_pointer, copy));
-    stacks.push_back(
-        unwinder.unwind(unwind::Registers::from_pc_sp(state.program_counter, state.stack_pointer),
-                        {state.stack_pointer, copy}));
+    auto start = unwind::Registers::from_pc_sp(state.program_counter, state.stack_pointer);
+    if (from_kernel != nullptr) {
+      const registers::TaskRecord& record = records.at(target.threads()[stacks.size()].tid);
+      CHECK(record.words[registers::pt_regs_rip] == state.program_counter);
+      CHECK(record.words[registers::pt_regs_rsp] == state.stack_pointer);
+      REQUIRE(registers::from_pt_regs(record.words, start));
+    }
+    stacks.push_back(unwinder.unwind(start, {state.stack_pointer, copy}));
   }
   const unwind::NamingJob job{&process, stacks};
   const auto names = unwind::name_stacks(std::span(&job, 1)).front();
@@ -261,6 +277,23 @@ TEST_CASE("blocked threads of every build are found right from PC and SP alone")
     CHECK(plain.complete < repaired.complete);
     MESSAGE(build << ": of " << repaired.threads << " threads " << plain.complete << " complete by tables, "
                   << repaired.complete << " with repair");
+  }
+}
+
+TEST_CASE("with the registers that the kernel shows every stack is complete, without a repair") {
+  registers::TaskRegisters tasks;
+  const int self = ::getpid();
+  static_cast<void>(tasks.read(std::span(&self, 1), std::span(&self, 1)));
+  if (tasks.status().state != registers::RungState::used) {
+    MESSAGE("skipped: " << tasks.status().reason);
+    return;
+  }
+  for (const std::string build : {HT_UNWIND_TARGETS}) {
+    CAPTURE(build);
+    const Target target(build);
+    const Outcome outcome = examine(target, {.repair = false}, "/proc", true, &tasks);
+    CHECK(outcome.wrong == 0);
+    CHECK(outcome.complete == outcome.threads);
   }
 }
 

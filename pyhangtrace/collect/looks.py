@@ -88,8 +88,11 @@ class Looker:
                 polled, open_files.openers, self.job, self.table, read_uptime(self.proc_root)
             ),
         )
-        coverage = _coverage(
-            sleep_known=sleep_known, locks_known=table is not None, open_files=open_files, trouble=trouble
+        coverage = (
+            *distinct_coverage(status for shown in pictures.values() for status in shown.rungs),
+            *_coverage(
+                sleep_known=sleep_known, locks_known=table is not None, open_files=open_files, trouble=trouble
+            ),
         )
         return Seen(look=look, taken=taken, pictures=pictures, files=open_files, coverage=coverage)
 

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from pyhangtrace.collect import rungs
 from pyhangtrace.collect.guarded import MMAP_LOCK_HELD, GuardedReader, HelperState, Progress
 from pyhangtrace.collect.procfs import PROC, printable, read_text
 from pyhangtrace.collect.threads import lock_keeper, read_thread, thread_ids
-from pyhangtrace.model.evidence import Frame, LockFacts, NamedValue, PythonFacts, ThreadSample
+from pyhangtrace.model.evidence import Frame, LockFacts, NamedValue, PythonFacts, SourceStatus, ThreadSample
 from pyhangtrace.model.kinds import FoundBy, FrameKind, StackFrom
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class ProcessPicture:
     problem_tid: int | None
     cpus: dict[int, int]  # thread id -> the CPU it ran on last
     notes: tuple[str, ...] = ()
+    rungs: tuple[SourceStatus, ...] = ()
 
 
 def capture_task(
@@ -116,6 +118,7 @@ def picture(captured: ProcessCapture) -> ProcessPicture:
         problem_tid=captured["error_tid"],
         cpus={thread["tid"]: thread["cpu"] for thread in captured["threads"]},
         notes=tuple(captured["notes"]),
+        rungs=tuple(rungs.status(*rung) for rung in captured["rungs"]),
     )
 
 

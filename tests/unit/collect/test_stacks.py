@@ -10,7 +10,7 @@ import pytest
 from pyhangtrace.collect import stacks
 from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
 from pyhangtrace.model.evidence import Frame, NamedValue
-from pyhangtrace.model.kinds import FoundBy, FrameKind, StackFrom
+from pyhangtrace.model.kinds import FoundBy, FrameKind, SourceState, StackFrom
 
 LOCK = {
     "kind": "mutex_normal",
@@ -76,7 +76,7 @@ PYTHON = {
 
 def captured(pid: int, **more: Any) -> dict[str, Any]:
     whole = {"pid": pid, "error": None, "error_tid": None, "exec_changed": False, "threads": [THREAD]}
-    return {**whole, "python": PYTHON, "notes": ["a note"], **more}
+    return {**whole, "python": PYTHON, "notes": ["a note"], "rungs": [], **more}
 
 
 def test_a_capture_becomes_evidence() -> None:
@@ -185,3 +185,11 @@ def test_a_crash_of_native_code_costs_one_process(reader: GuardedReader) -> None
 def test_environment_from_memory(reader: GuardedReader) -> None:
     found = stacks.program_environs(reader, [7, 8], ["RANK"], deadline_s=10)
     assert found == {7: {"RANK": "7\N{REPLACEMENT CHARACTER}"}}
+
+
+def test_ways_that_were_needed_become_coverage() -> None:
+    refused = ("ebpf registers", "refused", "loading a program: Operation not permitted")
+    picture = stacks.picture(captured(7, rungs=[refused]))  # type: ignore[arg-type]
+    (line,) = picture.rungs
+    assert (line.source, line.state, line.reason) == ("ebpf registers", SourceState.REFUSED, refused[2])
+    assert "CAP_BPF" in line.fix

@@ -1,0 +1,106 @@
+#include "capture/ladder.hpp"
+
+#include <algorithm>
+#include <vector>
+
+namespace hangtrace::capture {
+
+namespace {
+
+constexpr const char* bpf_source = "ebpf registers";
+
+bool sleeps(const Thread& thread) {
+  return thread.stack_pointer && thread.program_counter && !thread.running && !thread.moved;
+}
+
+bool lacks_frames(const Thread& thread) {
+  return sleeps(thread) && !thread.complete;
+}
+
+bool wants_registers(const Thread& thread) {
+  return lacks_frames(thread) || (sleeps(thread) && thread.stack_from == StackFrom::repaired);
+}
+
+// All of a record that can be checked says that the thread has not run since its PC and SP were read.
+bool same_moment(const registers::TaskRecord& record, const Thread& thread) {
+  return record.words[registers::pt_regs_rip] == thread.program_counter &&
+         record.words[registers::pt_regs_rsp] == thread.stack_pointer && record.run_ns == thread.run_ns;
+}
+
+bool has_run(const Look& look, const Thread& thread) {
+  const auto stat = look.sampled.tasks->schedstat(thread.tid);
+  return !stat || stat->run_ns != thread.run_ns || stat->slices != thread.slices;
+}
+
+bool is_better(const unwind::Stack& stack, const unwind::Stack& than) {
+  return stack.complete() || (!than.complete() && stack.frames.size() >= than.frames.size());
+}
+
+void unwind_again(Look& look, const std::unordered_map<int, registers::TaskRecord>& records,
+                  unwind::UnwindCache& cache) {
+  const unwind::Unwinder unwinder(look.known->modules(), cache);
+  std::vector<Thread>& threads = look.sampled.process.threads;
+  for (std::size_t i = 0; i < threads.size(); ++i) {
+    Thread& thread = threads[i];
+    const auto record = records.find(thread.tid);
+    if (record == records.end() || !wants_registers(thread) || !same_moment(record->second, thread)) {
+      continue;
+    }
+    unwind::Registers registers;
+    if (!registers::from_pt_regs(record->second.words, registers)) {
+      continue;
+    }
+    unwind::Stack stack = unwinder.unwind(registers, {});
+    // The stack was read now: it goes with the registers, and with all that was read before, only if the
+    // thread has slept through.
+    if (!is_better(stack, look.unwound[i]) || has_run(look, thread)) {
+      continue;
+    }
+    look.unwound[i] = std::move(stack);
+    thread.stack_from = StackFrom::bpf;
+    thread.complete = look.unwound[i].complete();
+    thread.stack_problem = unwind::describe(look.unwound[i].end);
+  }
+}
+
+}  // namespace
+
+void Ladder::climb(std::span<Look> looks, unwind::UnwindCache& cache) {
+  ask_kernel(looks, cache);
+}
+
+void Ladder::ask_kernel(std::span<Look> looks, unwind::UnwindCache& cache) {
+  std::vector<Look*> asking;
+  std::vector<int> pids;
+  std::vector<int> tids;
+  for (Look& look : looks) {
+    if (!look.known) {
+      continue;
+    }
+    const std::size_t before = tids.size();
+    for (const Thread& thread : look.sampled.process.threads) {
+      if (wants_registers(thread)) {
+        tids.push_back(thread.tid);
+      }
+    }
+    if (tids.size() > before) {
+      asking.push_back(&look);
+      pids.push_back(look.sampled.process.pid);
+    }
+  }
+  if (tids.empty()) {
+    return;
+  }
+  const auto records = tasks_.read(pids, tids);
+  for (Look* const look : asking) {
+    unwind_again(*look, records, cache);
+    Process& process = look->sampled.process;
+    const bool worked = tasks_.status().state == registers::RungState::used;
+    // A repaired stack that could not be confirmed lacks nothing.
+    if (worked || std::ranges::any_of(process.threads, lacks_frames)) {
+      process.rungs.push_back({bpf_source, tasks_.status()});
+    }
+  }
+}
+
+}  // namespace hangtrace::capture

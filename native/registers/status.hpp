@@ -1,0 +1,25 @@
+#pragma once
+
+#include <string>
+
+namespace hangtrace::registers {
+
+/// What became of one way to get at registers.
+enum class RungState {
+  unused,   // nothing needed it
+  used,     // it worked
+  refused,  // this user may not
+  absent,   // this kernel cannot
+  failed,
+  limited,  // it worked, but not for all
+};
+
+struct RungStatus {
+  RungState state = RungState::unused;
+  std::string reason;  // for people; empty if used or unused
+};
+
+/// EPERM and EACCES: refused; the rest: failed. The reason is "<what>: <message>".
+RungStatus status_of(int error, const char* what);
+
+}  // namespace hangtrace::registers

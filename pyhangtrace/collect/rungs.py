@@ -1,0 +1,26 @@
+"""Further ways to a thread's registers, as lines of coverage: what became of each, and what would help."""
+
+from __future__ import annotations
+
+from pyhangtrace.model.evidence import SourceStatus
+from pyhangtrace.model.kinds import SourceState
+
+EBPF = "ebpf registers"
+
+_STATES = {
+    "used": SourceState.USED,
+    "refused": SourceState.REFUSED,
+    "absent": SourceState.ABSENT,
+    "failed": SourceState.FAILED,
+    "limited": SourceState.FAILED,  # it gave something, but not for all
+}
+_FIXES = {
+    (EBPF, SourceState.REFUSED): "run as root, or with CAP_BPF and CAP_PERFMON",
+    (EBPF, SourceState.ABSENT): "Linux 5.15 or newer, with CONFIG_DEBUG_INFO_BTF=y",
+}
+
+
+def status(source: str, state: str, reason: str) -> SourceStatus:
+    """What the native engine says of one way, with its fix."""
+    known = _STATES[state]
+    return SourceStatus(source=source, state=known, reason=reason, fix=_FIXES.get((source, known), ""))

@@ -1,0 +1,205 @@
+"""Registers by further ways than PC and SP, on live programs: complete where those are not enough, and never wrong."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyhangtrace import _native
+from tests.integration.bad_targets import await_that, started
+
+ROOT = Path(__file__).parents[2]
+HOSTILE = ROOT / "native" / "tests" / "unwind_target.cpp"
+EBPF = "ebpf registers"
+
+# A frame with a variable and an aligned part, called through a pointer, right under a function of the C library:
+# neither tables nor the prologue nor a call that names it tell where its frame begins.
+BEYOND_REPAIR = ("aligned_alloca", "pointer")
+
+AS_NOBODY = ("setpriv", "--reuid", "nobody", "--regid", "nogroup", "--clear-groups")
+CAPTURE = "import json, sys; from pyhangtrace import _native; " + (
+    "print(json.dumps(_native.Engine().capture([int(sys.argv[1])])))"
+)
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """A thread of the hostile program: what it blocks in, and the return addresses of its functions."""
+
+    shape: str
+    way: str
+    syscall: int
+    returns: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Hostile:
+    pid: int
+    program: str
+    threads: dict[int, Noted]
+
+    def all_blocked(self) -> bool:
+        for tid, noted in self.threads.items():
+            call = Path(f"/proc/{self.pid}/task/{tid}/syscall").read_text().split(maxsplit=1)[0]
+            if call != str(noted.syscall):
+                return False
+        return True
+
+    def is_right(self, thread: dict[str, Any]) -> bool:
+        """Whether the program's own frames are those it noted, from the innermost caller on."""
+        noted = self.threads[thread["tid"]]
+        own = [frame[5] for frame in thread["frames"] if frame[4] == self.program]
+        # Not noted: where the innermost function is, and the function that raised the signal.
+        signalled = noted.shape in ("in_signal", "on_other_stack")
+        expected = noted.returns[1:-1] if signalled else noted.returns[:-1]
+        found = own[2:] if signalled else own[1:]
+        if not thread["complete"]:
+            return found == list(expected[: len(found)])
+        return found == list(expected)
+
+
+@pytest.fixture(scope="module", params=["-O0", "-O2", "-O2 -fno-omit-frame-pointer"])
+def binary(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    compiler = shutil.which("c++") or shutil.which("g++")
+    if compiler is None:
+        pytest.skip("needs a C++ compiler")
+    built = tmp_path_factory.mktemp("ladder") / "hostile"
+    built.parent.chmod(0o755)
+    command = [compiler, "-std=c++20", "-pthread", *request.param.split(), HOSTILE, "-o", built]
+    subprocess.run(command, check=True, timeout=100)
+    return built
+
+
+@contextmanager
+def hostile(binary: Path, *prefix: str) -> Iterator[Hostile]:
+    with started(*prefix, binary, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        threads = {}
+        for line in iter(process.stdout.readline, b"end\n"):
+            assert line, "it ended"
+            tid, shape, way, _, syscall, *returns = line.decode().split()
+            threads[int(tid)] = Noted(shape, way, int(syscall), tuple(int(word, 16) for word in returns))
+        target = Hostile(process.pid, str(binary), threads)
+        await_that("all threads blocked", target.all_blocked)
+        yield target
+
+
+def rung(process: Any, source: str) -> tuple[str, str]:
+    """State and reason of one way, ("", "") if nothing needed it."""
+    return next(((state, reason) for name, state, reason in process["rungs"] if name == source), ("", ""))
+
+
+def skip_without_bpf(process: Any) -> None:
+    state, reason = rung(process, EBPF)
+    if state != "used":
+        pytest.skip(f"no registers from BPF here: {state or 'not asked for'} ({reason})")
+
+
+@pytest.mark.root
+def test_with_bpf_every_stack_is_complete_and_right(binary: Path) -> None:
+    with hostile(binary) as target:
+        engine = _native.Engine()
+        [process] = engine.capture([target.pid])
+        skip_without_bpf(process)
+        threads = [thread for thread in process["threads"] if thread["tid"] in target.threads]
+        assert len(threads) == len(target.threads)
+        for thread in threads:
+            noted = target.threads[thread["tid"]]
+            assert thread["complete"], (noted, thread["stack_problem"])
+            assert target.is_right(thread), (noted, thread["frames"])
+            assert not thread["moved"]
+            assert thread["stack_from"] in ("pc_sp", "bpf")
+            if thread["stack_from"] == "bpf":
+                assert {frame[6] for frame in thread["frames"]} <= {"leaf", "cfi", "call_site"}
+        beyond = [
+            thread
+            for thread in threads
+            if (target.threads[thread["tid"]].shape, target.threads[thread["tid"]].way) == BEYOND_REPAIR
+        ]
+        assert any(thread["stack_from"] == "bpf" for thread in beyond)
+
+
+@pytest.mark.root
+def test_without_rights_stacks_are_cut_short_and_never_wrong(binary: Path) -> None:
+    if shutil.which("setpriv") is None:
+        pytest.skip("needs setpriv")
+    command = [*AS_NOBODY, sys.executable, "-c", CAPTURE]
+    with hostile(binary, *AS_NOBODY) as target:
+        done = subprocess.run(
+            [*command, str(target.pid)], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+        )
+        if done.returncode != 0:
+            pytest.skip(f"another user may not run this tree: {done.stderr.strip().splitlines()[-1:]}")
+        [process] = json.loads(done.stdout)
+        threads = [thread for thread in process["threads"] if thread["tid"] in target.threads]
+        assert len(threads) == len(target.threads)
+        wrong = [thread for thread in threads if not target.is_right(thread)]
+        assert not wrong
+        incomplete = [thread for thread in threads if not thread["complete"]]
+        assert incomplete
+        assert all(thread["stack_problem"] for thread in incomplete)
+        assert not any(thread["stack_from"] == "bpf" for thread in threads)
+        state, reason = rung(process, EBPF)
+        assert state == "refused"
+        assert reason
+
+
+@pytest.mark.root
+@pytest.mark.slow
+def test_with_bpf_stacks_are_those_of_gdb(binary: Path) -> None:
+    if shutil.which("gdb") is None:
+        pytest.skip("needs gdb")
+    with hostile(binary) as target:
+        [process] = _native.Engine().capture([target.pid])
+        skip_without_bpf(process)
+        seen = gdb_stacks(target.pid)
+        compared = 0
+        for thread in process["threads"]:
+            noted = target.threads.get(thread["tid"])
+            if noted is None or noted.shape in ("in_signal", "on_other_stack"):
+                continue  # gdb shows no address for a signal's trampoline
+            assert distinct(frame[5] for frame in thread["frames"]) == seen[thread["tid"]], noted
+            compared += 1
+        assert compared > 250
+
+
+def distinct(addresses: Iterable[int]) -> list[int]:
+    """Without repetitions: functions that were inlined have the address of the one they are in."""
+    return [address for address, _ in itertools.groupby(addresses)]
+
+
+def gdb_stacks(pid: int) -> dict[int, list[int]]:
+    """Distinct return addresses by thread."""
+    # Debug information would add frames of functions that were inlined or left by a jump.
+    settings = ("debug-file-directory /nonexistent", "print frame-info location-and-address")
+    options = [word for setting in settings for word in ("-iex", f"set {setting}")]
+    done = subprocess.run(
+        ["gdb", "-nx", "-batch", *options, "-p", str(pid), "-ex", "thread apply all bt"],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env={**os.environ, "DEBUGINFOD_URLS": "", "LC_ALL": "C"},
+        check=False,
+    )
+    stacks: dict[int, list[int]] = {}
+    frames: list[int] = []
+    for line in done.stdout.splitlines():
+        if found := re.search(r"\(LWP (\d+)\)", line):
+            frames = stacks.setdefault(int(found.group(1)), [])
+        elif found := re.match(r"#\d+\s+(0x[0-9a-f]+) in ", line):
+            frames.append(int(found.group(1), 16))
+    return {tid: distinct(frames) for tid, frames in stacks.items()}
