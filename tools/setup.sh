@@ -60,6 +60,7 @@ look_for_system_packages() {
     command -v g++ >/dev/null || required+=(g++)
     has_bcc || optional+=(python3-bpfcc)
     has_header lzma.h || optional+=(liblzma-dev) # symbols of builds that carry them compressed
+    has_header zlib.h || optional+=(zlib1g-dev)  # compressed sections
     if [ $for_tests = yes ]; then
         has_header doctest/doctest.h || required+=(doctest-dev)
         has_browser || optional+=(chromium chromium-driver)

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "elf/cursor.hpp"
+#include "elf/zlib.hpp"
 
 namespace hangtrace::elf {
 
@@ -165,7 +166,14 @@ std::optional<std::vector<std::byte>> Module::section_bytes(const Section& secti
   }
   std::vector<std::byte> bytes(section.size);
   if (!bytes_.read_through(section.offset, bytes)) return std::nullopt;
-  return bytes;
+  if ((section.flags & SHF_COMPRESSED) == 0) return bytes;
+  Cursor cursor(bytes);  // Elf64_Chdr
+  const auto type = cursor.value<std::uint32_t>();
+  cursor.value<std::uint32_t>();
+  const auto size = cursor.value<std::uint64_t>();
+  cursor.value<std::uint64_t>();
+  if (!cursor.ok() || type != ELFCOMPRESS_ZLIB || size > max) return std::nullopt;
+  return unpack_zlib(cursor.take(cursor.left()), size);
 }
 
 }  // namespace hangtrace::elf

@@ -83,7 +83,8 @@ class Module {
   }
   bool is_code(Address va) const;  // in an executable segment
   bool read_file(std::uint64_t offset, std::span<std::byte> into) const { return bytes_.read(offset, into); }
-  /// Copies up to `max` bytes of a section; nullopt if it is larger, not in the file, or cannot be read.
+  /// Copies up to `max` bytes of a section, decompressed (zlib); nullopt if it is larger, not in the file, or
+  /// cannot be read.
   std::optional<std::vector<std::byte>> section_bytes(const Section& section, std::uint64_t max) const;
   const CachedReader& bytes() const { return bytes_; }
 

@@ -137,8 +137,19 @@ TEST_CASE(".debug_frame serves where .eh_frame is missing") {
   CHECK_FALSE(table.row(text + 0x30).row);
 }
 
-TEST_CASE("the search table of .eh_frame_hdr is used, and bypassed when it is of another form") {
-  for (const unsigned table_encoding : {0x3bu, 0x0bu, 0xffu}) {
+TEST_CASE("the search table of .eh_frame_hdr is used in each form, and done without where there is none") {
+  // datarel sdata4, sdata8, absolute udata4, udata8, pcrel sdata4; uleb128 cannot be searched; omitted
+  for (const unsigned table_encoding : {0x3bu, 0x3cu, 0x03u, 0x04u, 0x1bu, 0x01u, 0xffu}) {
+    const auto put = [&](Bytes& table, std::uint64_t va, std::uint64_t header_va) {
+      const std::uint64_t base =
+          table_encoding >> 4 == 3 ? header_va : (table_encoding >> 4 == 1 ? header_va + table.size() : 0);
+      const bool is_long = table_encoding == 0x3c || table_encoding == 0x04;
+      if (is_long) {
+        append_value(table, va - base);
+      } else {
+        append_value(table, static_cast<std::uint32_t>(va - base));
+      }
+    };
     ElfBuilder builder;
     const auto text = builder.add_section(".text", SHT_PROGBITS, Bytes(0x300));
     EhFrameBuilder frames(usual_cie);
@@ -153,8 +164,8 @@ TEST_CASE("the search table of .eh_frame_hdr is used, and bypassed when it is of
     append_value(header, static_cast<std::int32_t>(section - (header_va + 4)));
     append_value(header, std::uint32_t{3});
     for (unsigned i = 0; i < 3; ++i) {
-      append_value(header, static_cast<std::int32_t>(text + 0x100 * i - header_va));
-      append_value(header, static_cast<std::int32_t>(section + positions[i] - header_va));
+      put(header, text + 0x100 * i, header_va);
+      put(header, section + positions[i], header_va);
     }
     REQUIRE(builder.add_section(".eh_frame_hdr", SHT_PROGBITS, header) == header_va);
     builder.set_eh_frame_header(header_va, header.size());

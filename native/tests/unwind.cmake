@@ -28,3 +28,5 @@ if(LIBLZMA_FOUND)
   target_link_libraries(test_symbols PRIVATE LibLZMA::LibLZMA)
   target_compile_definitions(test_symbols PRIVATE HT_HAVE_LZMA=1)
 endif()
+
+target_compile_definitions(test_unwind_snapshots PRIVATE "HT_TEST_DATA=\"${CMAKE_CURRENT_SOURCE_DIR}/data\"")

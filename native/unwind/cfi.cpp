@@ -25,7 +25,7 @@ bool is_cie_id(std::uint64_t id, const Entry& entry, Flavour flavour) {
 }
 
 // 'z' augmentation: only the letters that compilers emit are understood.
-bool parse_augmentation(std::string_view letters, Cursor data, Cie& cie) {
+bool parse_augmentation(std::string_view letters, Cursor data, Address data_at, Cie& cie) {
   for (const char letter : letters) {
     switch (letter) {
       case 'R':
@@ -36,9 +36,8 @@ bool parse_augmentation(std::string_view letters, Cursor data, Cie& cie) {
         break;
       case 'P': {
         const auto encoding = data.value<std::uint8_t>();
-        if (encoding == 0x50) return false;  // aligned
-        // Only the size matters; the personality is often indirect.
-        if (!read_pointer(data, encoding & 0x0f, {})) return false;
+        // Only the size matters, and that depends on the place if it is aligned.
+        if (!read_pointer(data, encoding == 0x50 ? encoding : encoding & 0x0f, {data_at})) return false;
         break;
       }
       case 'S':
@@ -129,13 +128,16 @@ class Program {
 
   bool remember() {
     if (remembered_.size() >= max_remembered) return false;
+    // Expressions are only ever appended, so ranges of the remembered row still hold.
+    std::vector<std::byte> expressions = std::move(row_.expressions);
+    row_.expressions.clear();
     remembered_.push_back(row_);
+    row_.expressions = std::move(expressions);
     return true;
   }
 
   bool restore_remembered() {
     if (remembered_.empty()) return false;
-    // Expressions are only ever appended, so ranges of the remembered row still hold.
     Row row = std::move(remembered_.back());
     remembered_.pop_back();
     row.expressions = std::move(row_.expressions);
@@ -239,6 +241,10 @@ class Program {
       }
       case 0x16:  // DW_CFA_val_expression
         return set_expression(cursor, RuleKind::value_expression);
+      case 0x2c:  // DW_CFA_AARCH64_negate_ra_state_with_pc
+      case 0x2d:  // DW_CFA_AARCH64_negate_ra_state, elsewhere DW_CFA_GNU_window_save
+        // Whether the return address is signed makes no difference: its signature is always removed.
+        return cie_.machine == elf::Machine::aarch64;
       case 0x2e:  // DW_CFA_GNU_args_size
         cursor.uleb();
         return true;
@@ -263,15 +269,32 @@ class Program {
   std::vector<Row> remembered_;
 };
 
+// Rows are kept, so they hold no expressions of other addresses.
+void drop_unused(Row& row) {
+  std::vector<std::byte> used;
+  const auto keep = [&](std::int64_t& begin, std::uint32_t size) {
+    const auto bytes = row.expression(begin, size);
+    begin = static_cast<std::int64_t>(used.size());
+    used.insert(used.end(), bytes.begin(), bytes.end());
+  };
+  if (row.cfa_kind == CfaKind::expression) keep(row.cfa_offset, row.cfa_expression_size);
+  for (Rule& rule : row.rules) {
+    if (rule.kind == RuleKind::expression || rule.kind == RuleKind::value_expression)
+      keep(rule.value, rule.size);
+  }
+  row.expressions = std::move(used);
+}
+
 }  // namespace
 
-std::optional<Cie> parse_cie(const Entry& entry, Flavour flavour) {
+std::optional<Cie> parse_cie(const Entry& entry, Flavour flavour, elf::Machine machine) {
   Cursor cursor(entry.bytes);
   if (!is_cie_id(read_id(cursor, entry, flavour), entry, flavour)) return std::nullopt;
   const auto version = cursor.value<std::uint8_t>();
   if (version != 1 && version != 3 && version != 4) return std::nullopt;
   std::string_view augmentation = cursor.cstring();
   Cie cie;
+  cie.machine = machine;
   if (augmentation.starts_with("eh")) {  // gcc 2: a pointer that is of no use here
     cursor.value<std::uint64_t>();
     augmentation.remove_prefix(2);
@@ -287,8 +310,10 @@ std::optional<Cie> parse_cie(const Entry& entry, Flavour flavour) {
                                                           : std::min<std::uint64_t>(cursor.uleb(), 255));
   if (augmentation.starts_with('z')) {
     cie.has_augmentation = true;
-    const auto data = cursor.take(cursor.uleb());
-    if (!parse_augmentation(augmentation.substr(1), Cursor(data), cie)) return std::nullopt;
+    const std::uint64_t size = cursor.uleb();
+    const Address data_at = entry.position + cursor.position();
+    const auto data = cursor.take(size);
+    if (!parse_augmentation(augmentation.substr(1), Cursor(data), data_at, cie)) return std::nullopt;
   } else if (!augmentation.empty()) {
     return std::nullopt;
   }
@@ -307,11 +332,12 @@ std::optional<Address> cie_position(const Entry& fde, Flavour flavour) {
   return fde.position - id;  // from the id field itself, backwards
 }
 
-std::optional<FdeRange> parse_fde(const Entry& fde, const Cie& cie, Flavour flavour, Address data_base) {
+std::optional<FdeRange> parse_fde(const Entry& fde, const Cie& cie, Flavour flavour, Address data_base,
+                                  const elf::Module* module) {
   Cursor cursor(fde.bytes);
   read_id(cursor, fde, flavour);
-  const auto begin = read_pointer(cursor, cie.pointer_encoding, {fde.position, data_base});
-  const auto size = read_pointer(cursor, cie.pointer_encoding & 0x0f, {});
+  const auto begin = read_pointer(cursor, cie.pointer_encoding, {fde.position, data_base, module});
+  const auto size = read_pointer(cursor, cie.pointer_encoding & 0x0f, {});  // a number, not an address
   if (!begin || !size) return std::nullopt;
   if (cie.has_augmentation) cursor.take(cursor.uleb());
   if (!cursor.ok() || *begin + *size < *begin) return std::nullopt;
@@ -333,6 +359,7 @@ std::optional<Row> evaluate(const Entry& fde, const FdeRange& range, const Cie& 
     return std::nullopt;
   }
   if (row.cfa_kind == CfaKind::none) return std::nullopt;
+  drop_unused(row);
   return row;
 }
 

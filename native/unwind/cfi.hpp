@@ -51,6 +51,7 @@ struct Row {
 
 /// A Common Information Entry, decoded.
 struct Cie {
+  elf::Machine machine = elf::Machine::x86_64;
   std::uint64_t code_alignment = 1;
   std::int64_t data_alignment = 1;
   unsigned return_address = 0;
@@ -69,8 +70,9 @@ struct Entry {
 
 enum class Flavour { eh_frame, debug_frame };
 
-/// Decodes a CIE; nullopt if it is broken or of a form that cannot be evaluated.
-std::optional<Cie> parse_cie(const Entry& entry, Flavour flavour);
+/// Decodes a CIE; nullopt if it is broken or of a form that cannot be evaluated. `machine` gives a meaning to
+/// the instructions that each machine defines for itself.
+std::optional<Cie> parse_cie(const Entry& entry, Flavour flavour, elf::Machine machine);
 
 /// Where the CIE of an FDE is (position of its length field); nullopt if the entry is itself a CIE or broken.
 std::optional<Address> cie_position(const Entry& fde, Flavour flavour);
@@ -80,8 +82,9 @@ struct FdeRange {
   Address end;
   std::size_t instructions;  // offset in the entry's bytes
 };
-/// `data_base` is the va of .eh_frame_hdr for DW_EH_PE_datarel.
-std::optional<FdeRange> parse_fde(const Entry& fde, const Cie& cie, Flavour flavour, Address data_base);
+/// `data_base` is what DW_EH_PE_datarel is relative to.
+std::optional<FdeRange> parse_fde(const Entry& fde, const Cie& cie, Flavour flavour, Address data_base,
+                                  const elf::Module* module);
 
 /// The rules in force at `va`, which lies in the FDE; nullopt if an instruction is broken or not known.
 std::optional<Row> evaluate(const Entry& fde, const FdeRange& range, const Cie& cie, Address va);

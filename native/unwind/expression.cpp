@@ -13,8 +13,9 @@ constexpr int max_steps = 1000;
 
 class Machine {
  public:
-  Machine(std::span<const std::byte> expression, const Registers& registers, const StackMemory& memory)
-      : cursor_(expression), registers_(registers), memory_(memory) {}
+  Machine(std::span<const std::byte> expression, const Registers& registers, const StackMemory& memory,
+          Address bias)
+      : cursor_(expression), registers_(registers), memory_(memory), bias_(bias) {}
 
   void push(std::uint64_t value) {
     if (depth_ >= max_depth) return fail(ExpressionProblem::broken);
@@ -99,7 +100,7 @@ class Machine {
     });
   }
 
-  void jump(std::int64_t offset) {
+  void jump(std::int64_t offset) {  // before the begin is far behind the end
     cursor_.seek(static_cast<std::uint64_t>(static_cast<std::int64_t>(cursor_.position()) + offset));
   }
 
@@ -129,6 +130,7 @@ class Machine {
     }
     switch (operation) {
       case 0x03:  // DW_OP_addr
+        return push(cursor_.value<std::uint64_t>() + bias_);
       case 0x0e:  // DW_OP_const8u
       case 0x0f:  // DW_OP_const8s
         return push(cursor_.value<std::uint64_t>());
@@ -242,6 +244,7 @@ class Machine {
   elf::Cursor cursor_;
   const Registers& registers_;
   const StackMemory& memory_;
+  Address bias_;
   std::array<std::uint64_t, max_depth> stack_{};
   std::size_t depth_ = 0;
   ExpressionProblem problem_ = ExpressionProblem::none;
@@ -250,8 +253,9 @@ class Machine {
 }  // namespace
 
 ExpressionResult run_expression(std::span<const std::byte> expression, const Registers& registers,
-                                const StackMemory& memory, std::optional<std::uint64_t> initial) {
-  Machine machine(expression, registers, memory);
+                                const StackMemory& memory, std::optional<std::uint64_t> initial,
+                                Address bias) {
+  Machine machine(expression, registers, memory, bias);
   if (initial) machine.push(*initial);
   return machine.run();
 }

@@ -17,8 +17,10 @@ struct ExpressionResult {
 };
 
 /// Runs a DWARF expression of the call frame information (DWARF 5, 2.5.1 and 6.4.2). `initial` is pushed
-/// first. Bounded in stack and steps; an expression with a loop ends as broken.
+/// first; `bias` is that of the module the expression is from. Bounded in stack and steps; an expression with
+/// a loop ends as broken.
 ExpressionResult run_expression(std::span<const std::byte> expression, const Registers& registers,
-                                const StackMemory& memory, std::optional<std::uint64_t> initial);
+                                const StackMemory& memory, std::optional<std::uint64_t> initial,
+                                Address bias = 0);
 
 }  // namespace hangtrace::unwind

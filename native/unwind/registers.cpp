@@ -3,8 +3,8 @@
 namespace hangtrace::unwind {
 
 Registers Registers::from_pc_sp(Address pc, Address sp, const Layout& layout) {
-  Registers registers;
-  registers.set(layout.return_address, pc);
+  Registers registers(layout);
+  registers.set(layout.program_counter, pc);
   registers.set(layout.stack_pointer, sp);
   return registers;
 }

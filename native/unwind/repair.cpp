@@ -10,10 +10,9 @@ namespace hangtrace::unwind {
 
 namespace {
 
-constexpr const Layout& layout = x86_64;
 constexpr int max_depth = 3;
 constexpr std::uint64_t scan_bytes = 64 << 10;
-constexpr Address stack_alignment = 16;  // System V AMD64: at a call
+constexpr Address stack_alignment = 16;  // System V AMD64 and AAPCS64: at a call
 
 bool is_certain(Link link) {
   return link == Link::direct || link == Link::tail_call;
@@ -29,17 +28,19 @@ bool Walk::can_repair() const {
 std::optional<Walk::Candidate> Walk::candidate(const Frame& frame, const Row& row, const Registers& registers,
                                                Address value) {
   Registers guess = registers;
-  guess.set(layout.frame_pointer, value);
+  guess.set(context_.layout.frame_pointer, value);
   const auto cfa = compute_cfa(row, guess).cfa;
-  if (!cfa || *cfa <= *registers.get(layout.stack_pointer) || *cfa % stack_alignment != 0)
+  if (!cfa || *cfa <= *registers.get(context_.layout.stack_pointer) || *cfa % stack_alignment != 0)
     return std::nullopt;
   const Rule& rule = row.rules[row.return_address];
   if (rule.kind != RuleKind::offset) return std::nullopt;
-  const auto return_address = context_.memory.word(*cfa + static_cast<Address>(rule.value));
-  if (!return_address) return std::nullopt;
-  const Link link = context_.calls.link(*return_address, row.begin + frame.bias, row.end + frame.bias);
+  const Address slot = *cfa + static_cast<Address>(rule.value);
+  const auto word = context_.memory.word(slot);
+  if (!word) return std::nullopt;
+  const Link link =
+      context_.calls.link(*word & context_.address_mask, row.begin + frame.bias, row.end + frame.bias);
   if (link == Link::none) return std::nullopt;
-  return Candidate{value, *cfa, link};
+  return Candidate{value, *cfa, slot, link};
 }
 
 Walk::Attempt Walk::attempt(const Registers& registers) {
@@ -58,27 +59,30 @@ Walk::Attempt Walk::attempt(const Registers& registers) {
     return result;
   }
   if (rest.frames.size() < 2) return result;
-  if (first.module == nullptr) return result;
-  const auto range = context_.tables.of(*first.module).function(first.va);
-  if (!range) return result;
+  const auto range =
+      first.module == nullptr ? std::nullopt : context_.tables.of(*first.module).function(first.va);
+  if (!range) {
+    result.next = context_.calls.link_to_unknown(rest.frames[1].pc, first.pc);
+    return result;
+  }
   result.next = context_.calls.link(rest.frames[1].pc, range->begin + first.bias, range->end + first.bias);
   return result;
 }
 
 Walk::Attempt Walk::attempt(const Row& row, const Registers& registers, const Candidate& candidate) {
   Registers guess = registers;
-  guess.set(layout.frame_pointer, candidate.frame_pointer);
-  const Caller caller = step(row, guess, candidate.cfa);
+  guess.set(context_.layout.frame_pointer, candidate.frame_pointer);
+  const Caller caller = step(row, guess, candidate.cfa, false);
   return caller.problem ? Attempt{} : attempt(caller.registers);
 }
 
 std::optional<Walk::Repair> Walk::repair_frame_pointer(const Frame& frame, const Row& row,
                                                        const Registers& registers) {
-  if (!can_repair() || registers.has(layout.frame_pointer) || row.signal_frame) return std::nullopt;
-  const Address sp = *registers.get(layout.stack_pointer);
+  if (!can_repair() || registers.has(context_.layout.frame_pointer) || row.signal_frame) return std::nullopt;
+  const Address sp = *registers.get(context_.layout.stack_pointer);
   const auto accept = [&](Address value, FoundBy found_by) {
     Repair repair{registers, found_by};
-    repair.registers.set(layout.frame_pointer, value);
+    repair.registers.set(context_.layout.frame_pointer, value);
     return repair;
   };
 
@@ -112,7 +116,7 @@ std::optional<Walk::Repair> Walk::repair_frame_pointer(const Frame& frame, const
     const auto found = candidate(frame, row, registers, value);
     if (!found) continue;
     if (!is_certain(found->link)) {
-      if (found->cfa - sizeof(Address) == first_slot && !first) first = found;
+      if (found->slot == first_slot && !first) first = found;
       continue;
     }
     const Attempt tried = attempt(row, registers, *found);
@@ -133,30 +137,43 @@ Address Walk::first_return_address(Address from, Address to) {
     if ((slot + sizeof(Address)) % stack_alignment != 0) continue;
     const auto word = context_.memory.word(slot);
     if (!word || --context_.budget.words < 0) return 0;
-    if (context_.calls.follows_call(*word)) return slot;
+    if (context_.calls.follows_call(*word & context_.address_mask)) return slot;
   }
   return 0;
 }
 
 // Code without unwind table: its frame may have any size, so the return address is the first word that
 // follows a call which may have led here. If the first word that follows any call is no such one, it may be
-// that of a caller without table, or a leftover; then only a call that surely led here is taken.
+// a leftover; then only a call that surely led here is taken. A word that follows a call in other code
+// without table may always be the return address of a frame, so none is passed over.
 std::optional<Walk::Repair> Walk::repair_without_table(const Frame& frame, const Registers& registers) {
-  if (!can_repair()) return std::nullopt;
-  const Address sp = *registers.get(layout.stack_pointer);
-  const Address lowest = (sp + 7) / 8 * 8;
-  const Address first_slot = first_return_address(lowest, lowest + scan_bytes);
-  if (first_slot == 0) return std::nullopt;
-  for (Address slot = first_slot; slot < lowest + scan_bytes; slot += 2 * sizeof(Address)) {
+  // Elsewhere the return address can be in a register, and where it lies does not tell where the frame ends.
+  if (!can_repair() || context_.layout.link_register != max_registers) return std::nullopt;
+  const auto frame_pointer = registers.get(context_.layout.frame_pointer);
+  const Address lowest = (*registers.get(context_.layout.stack_pointer) + 7) / 8 * 8;
+  bool first = true;
+  for (Address slot = lowest; slot < lowest + scan_bytes; slot += sizeof(Address)) {
     if (--context_.budget.words < 0) return std::nullopt;
     const auto word = context_.memory.word(slot);
     if (!word) break;
-    const Link link = context_.calls.link_to_unknown(*word, frame.pc);
-    if (!is_certain(link) && (link == Link::none || slot != first_slot)) continue;
-    const Repair repair{Registers::from_pc_sp(*word, slot + sizeof(Address)), FoundBy::scan};
-    const Attempt tried = attempt(repair.registers);
-    if (tried.complete && (is_certain(tried.next) || (is_certain(link) && tried.next != Link::none)))
-      return repair;
+    const auto caller = *word == 0 ? std::nullopt : context_.modules.locate_code(*word - 1);
+    if (!caller || !context_.calls.follows_call(*word)) continue;
+    const bool aligned = (slot + sizeof(Address)) % stack_alignment == 0;
+    const bool in_doubt = !context_.calls.has_table(*caller);
+    const Link link = aligned ? context_.calls.link_to_unknown(*word, frame.pc) : Link::none;
+    const bool is_candidate = is_certain(link) || (link != Link::none && first);
+    first = first && !aligned;
+    if (is_candidate) {
+      Repair repair{Registers::from_pc_sp(*word, slot + sizeof(Address), context_.layout), FoundBy::scan};
+      if (frame_pointer && *frame_pointer + sizeof(Address) == slot) {
+        if (const auto saved = context_.memory.word(*frame_pointer))
+          repair.registers.set(context_.layout.frame_pointer, *saved);
+      }
+      const Attempt tried = attempt(repair.registers);
+      if (tried.complete && (is_certain(tried.next) || (is_certain(link) && tried.next != Link::none)))
+        return repair;
+    }
+    if (in_doubt) break;
   }
   return std::nullopt;
 }

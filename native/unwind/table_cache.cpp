@@ -11,12 +11,16 @@ namespace hangtrace::unwind {
 
 namespace {
 
-constexpr std::uint64_t max_entry = 1 << 20;
+constexpr std::uint64_t max_entry = 256 << 10;
 constexpr std::uint64_t max_debug_frame = 64 << 20;
 constexpr std::size_t max_entries = 4 << 20;
 constexpr std::size_t max_cies = 4096;
+constexpr std::uint64_t max_cie_bytes = 64 << 20;
+constexpr std::uint64_t max_indexed_bytes = 256 << 20;
+constexpr std::uint64_t max_scanned = 256 << 20;
 constexpr std::size_t max_rows = 16384;
-constexpr std::uint64_t compressed_section = 0x800;  // SHF_COMPRESSED
+constexpr std::size_t max_row_bytes = 32 << 20;
+constexpr int max_overlap = 16;  // entries of the same or an enclosing range before the one that begins last
 
 }  // namespace
 
@@ -49,48 +53,62 @@ std::optional<Entry> FrameTable::read_entry(Flavour flavour, Address position, A
   return entry;
 }
 
-const Cie* FrameTable::cie(Flavour flavour, Address position) {
+std::shared_ptr<const Cie> FrameTable::cie(Flavour flavour, Address position) {
   auto& cies = cies_[flavour == Flavour::eh_frame ? 0 : 1];
-  auto found = cies.find(position);
-  if (found == cies.end()) {
-    if (cies.size() >= max_cies) cies.clear();
-    const auto entry = read_entry(flavour, position);
-    found = cies.emplace(position, entry ? parse_cie(*entry, flavour) : std::nullopt).first;
+  const auto known = cies.find(position);
+  if (known != cies.end()) return known->second;
+  if (cie_bytes_ > max_cie_bytes) return nullptr;
+  if (cies.size() >= max_cies) cies.clear();
+  std::shared_ptr<const Cie> parsed;
+  if (const auto entry = read_entry(flavour, position)) {
+    cie_bytes_ += entry->bytes.size();
+    if (auto info = parse_cie(*entry, flavour, module_.machine()))
+      parsed = std::make_shared<const Cie>(std::move(*info));
   }
-  return found->second ? &*found->second : nullptr;
+  return cies.emplace(position, std::move(parsed)).first->second;
 }
 
 std::optional<FrameTable::Found> FrameTable::open(Flavour flavour, Address position) {
   auto entry = read_entry(flavour, position);
   if (!entry) return std::nullopt;
   const auto parent = cie_position(*entry, flavour);
-  const Cie* const info = parent ? cie(flavour, *parent) : nullptr;
+  auto info = parent ? cie(flavour, *parent) : nullptr;
   if (info == nullptr) return std::nullopt;
-  const auto range = parse_fde(*entry, *info, flavour, header_);
+  const auto range = parse_fde(*entry, *info, flavour, header_, &module_);
   if (!range) return std::nullopt;
-  return Found{std::move(*entry), *range, info};
+  return Found{std::move(*entry), *range, std::move(info)};
 }
 
-void FrameTable::index_entries(Flavour flavour, Address position, Address end,
-                               std::vector<IndexEntry>& index) {
-  for (std::size_t count = 0; position < end && count < max_entries; ++count) {
+// Adds the entries from `position` on; returns where they end. Linkers that concatenate tables may leave the
+// terminator of one in the middle.
+Address FrameTable::index_entries(Flavour flavour, Address position, Address end, bool skip_zeros,
+                                  std::vector<IndexEntry>& index) {
+  constexpr Address terminator_size = 4;
+  while (position < end && index.size() < max_entries && indexed_bytes_ < max_indexed_bytes) {
     Address next = 0;
     const auto entry = read_entry(flavour, position, &next);
-    if (!entry) break;
+    if (!entry) {
+      std::array<std::byte, terminator_size> word{};
+      if (!skip_zeros || !read(flavour, position, word) || word != decltype(word){}) break;
+      position += terminator_size;
+      indexed_bytes_ += terminator_size;
+      continue;
+    }
+    indexed_bytes_ += entry->bytes.size() + terminator_size;
     if (cie_position(*entry, flavour)) {
       const auto found = open(flavour, position);
-      if (found && found->range.begin < found->range.end && found->range.begin != 0) {
+      // What the linker dropped is at 0.
+      if (found && found->range.begin < found->range.end && found->range.begin != 0)
         index.push_back({found->range.begin, found->range.end, position});
-      }
     }
     position = next;
   }
-  std::ranges::sort(index, {}, &IndexEntry::begin);
+  return position;
 }
 
-// The form all linkers write: a sorted table of 32-bit pairs relative to the header. Other forms are not
-// used. It is searched where it lies: an unsorted table makes a search fail or give an entry that does not
-// cover the address.
+// The form all linkers write is a sorted table of 32-bit pairs relative to the header. It is searched where
+// it lies: an unsorted table makes a search fail or give an entry that does not cover the address, and is
+// only then looked at as a whole.
 bool FrameTable::load_header() {
   constexpr std::size_t largest_head = 4 + 8 + 8;
   const auto header = module_.eh_frame_header();
@@ -103,82 +121,188 @@ bool FrameTable::load_header() {
   const auto version = cursor.value<std::uint8_t>();
   const auto frame_encoding = cursor.value<std::uint8_t>();
   const auto count_encoding = cursor.value<std::uint8_t>();
-  const auto table_encoding = cursor.value<std::uint8_t>();
+  search_.encoding = cursor.value<std::uint8_t>();
   if (version != 1) return false;
-  eh_frame_ = read_pointer(cursor, frame_encoding, {header_, header_}).value_or(0);
-  if (count_encoding == pointer_omitted || table_encoding != 0x3b) return false;
+  if (frame_encoding != pointer_omitted)
+    eh_frame_ = read_pointer(cursor, frame_encoding, {header_, header_}).value_or(0);
+  if (count_encoding == pointer_omitted || search_.encoding == pointer_omitted) return false;
+  switch (search_.encoding & 0x8f) {
+    case 0x03:
+    case 0x0b:
+      search_.pointer_size = 4;
+      break;
+    case 0x00:
+    case 0x04:
+    case 0x0c:
+      search_.pointer_size = 8;
+      break;
+    default:  // entries of different sizes cannot be searched
+      return false;
+  }
   const auto count = read_pointer(cursor, count_encoding, {header_, header_});
-  if (!count || *count > (header->second - cursor.position()) / 8) return false;
-  sorted_ = header_ + cursor.position();
-  sorted_count_ = *count;
-  return sorted_count_ != 0;
+  if (!count || *count > (header->second - cursor.position()) / (2 * search_.pointer_size)) return false;
+  search_.va = header_ + cursor.position();
+  search_.count = *count;
+  return search_.count != 0;
+}
+
+std::optional<FrameTable::SearchPair> FrameTable::pair(std::uint64_t number) const {
+  std::array<std::byte, 16> bytes{};
+  const auto used = std::span(bytes).first(2 * search_.pointer_size);
+  const Address at = search_.va + number * used.size();
+  if (!module_.read_va(at, used)) return std::nullopt;
+  elf::Cursor cursor{std::span<const std::byte>(used)};
+  const PointerBase base{at, header_};
+  const auto begin = read_pointer(cursor, search_.encoding, base);
+  const auto fde = read_pointer(cursor, search_.encoding, base);
+  if (!begin || !fde) return std::nullopt;
+  return SearchPair{*begin, *fde};
+}
+
+bool FrameTable::search_is_sorted() const {
+  Address last = 0;
+  for (std::uint64_t i = 0; i < search_.count; ++i) {
+    const auto next = pair(i);
+    if (!next || next->begin < last) return false;
+    last = next->begin;
+  }
+  return true;
 }
 
 void FrameTable::load() {
   if (loaded_) return;
   loaded_ = true;
-  if (load_header()) return;
-  const elf::Section* section = module_.section(".eh_frame");
-  Address start = eh_frame_;
-  Address end = ~Address{0};  // up to the terminator
-  if (section != nullptr && section->va != 0) {
-    start = section->va;
-    end = section->va + section->size;
+  if (!load_header()) {
+    search_.count = 0;
+    load_eh_frame();
   }
-  if (start != 0) index_entries(Flavour::eh_frame, start, end, linear_);
+}
+
+void FrameTable::load_eh_frame() {
+  const elf::Section* section = module_.section(".eh_frame");
+  if (section != nullptr && section->va != 0 && section->size <= ~Address{0} - section->va) {
+    index_entries(Flavour::eh_frame, section->va, section->va + section->size, true, linear_);
+  } else if (eh_frame_ != 0) {
+    index_entries(Flavour::eh_frame, eh_frame_, ~Address{0}, false, linear_);  // up to the terminator
+  } else {
+    scan_for_eh_frame();
+  }
+  std::ranges::stable_sort(linear_, {}, &IndexEntry::begin);
+}
+
+// Without section headers and search table: what looks like a CIE (identifier 0, version 1 or 3, augmentation
+// "z...") in a segment begins a table.
+void FrameTable::scan_for_eh_frame() {
+  constexpr std::size_t window = 64 << 10;
+  constexpr std::size_t head = 12;  // length, identifier, version, augmentation
+  std::vector<std::byte> bytes;
+  std::uint64_t scanned = 0;
+  for (const elf::Segment& segment : module_.segments()) {
+    if (segment.writable) continue;
+    const Address end = segment.va + segment.file_size;
+    for (Address at = (segment.va + 3) / 4 * 4; at < end && scanned < max_scanned;) {
+      bytes.resize(std::min<std::uint64_t>(window + head, end - at));
+      if (!module_.read_va(at, bytes)) break;
+      Address next = at + std::min<std::size_t>(window, bytes.size());
+      for (std::size_t i = 0; i + head <= bytes.size() && i < window; i += 4) {
+        elf::Cursor cursor{std::span<const std::byte>(bytes).subspan(i + 4)};
+        if (cursor.value<std::uint32_t>() != 0) continue;
+        const auto version = cursor.value<std::uint8_t>();
+        if ((version != 1 && version != 3) || cursor.value<char>() != 'z') continue;
+        if (cie(Flavour::eh_frame, at + i) == nullptr) continue;
+        next = std::max(index_entries(Flavour::eh_frame, at + i, end, false, linear_), at + i + 4);
+        break;
+      }
+      scanned += std::min<Address>(next - at, bytes.size());
+      at = (next + 3) / 4 * 4;
+    }
+  }
 }
 
 void FrameTable::load_debug_frame() {
   if (debug_frame_loaded_) return;
   debug_frame_loaded_ = true;
   const elf::Section* section = module_.section(".debug_frame");
-  if (section == nullptr || (section->flags & compressed_section) != 0) return;
-  auto bytes = module_.section_bytes(*section, max_debug_frame);
+  auto bytes = section == nullptr ? std::nullopt : module_.section_bytes(*section, max_debug_frame);
   if (!bytes) return;
   debug_frame_ = std::move(*bytes);
-  index_entries(Flavour::debug_frame, 0, debug_frame_.size(), debug_index_);
+  index_entries(Flavour::debug_frame, 0, debug_frame_.size(), true, debug_index_);
+  std::ranges::stable_sort(debug_index_, {}, &IndexEntry::begin);
 }
 
-std::optional<Address> FrameTable::position_in_header(Address va) const {
-  const auto relative = static_cast<std::int64_t>(va - header_);
+std::optional<FrameTable::Found> FrameTable::find_in_header(Address va, bool& broken) {
   std::uint64_t low = 0;
-  std::uint64_t high = sorted_count_;
+  std::uint64_t high = search_.count;
   while (low < high) {
     const std::uint64_t middle = (low + high) / 2;
-    const auto begin = module_.value_at<std::int32_t>(sorted_ + 8 * middle);
-    if (!begin) return std::nullopt;
-    if (*begin <= relative) {
+    const auto probe = pair(middle);
+    if (!probe) return std::nullopt;
+    if (probe->begin <= va) {
       low = middle + 1;
     } else {
       high = middle;
     }
   }
-  const auto fde = low == 0 ? std::nullopt : module_.value_at<std::int32_t>(sorted_ + 8 * (low - 1) + 4);
-  if (!fde) return std::nullopt;
-  return header_ + static_cast<Address>(std::int64_t{*fde});
+  for (int back = 0; low != 0 && back < max_overlap; ++back) {
+    const auto entry = pair(--low);
+    auto found = entry ? open(Flavour::eh_frame, entry->fde) : std::nullopt;
+    if (found && va >= found->range.begin && va < found->range.end) {
+      broken = false;
+      return found;
+    }
+    if (back == 0) broken = !found;
+  }
+  return std::nullopt;
+}
+
+std::optional<FrameTable::Found> FrameTable::find_in(Flavour flavour, const std::vector<IndexEntry>& index,
+                                                     Address va) {
+  auto after = std::ranges::upper_bound(index, va, {}, &IndexEntry::begin);
+  for (int back = 0; after != index.begin() && back < max_overlap; ++back) {
+    --after;
+    if (va < after->end) return open(flavour, after->fde);
+  }
+  return std::nullopt;
 }
 
 std::optional<FrameTable::Found> FrameTable::find(Address va, bool& broken) {
   load();
-  const auto covers = [va](const Found& found) { return va >= found.range.begin && va < found.range.end; };
-  const auto search = [&](Flavour flavour, const std::vector<IndexEntry>& index) -> std::optional<Found> {
-    auto after = std::ranges::upper_bound(index, va, {}, &IndexEntry::begin);
-    if (after == index.begin() || va >= std::prev(after)->end) return std::nullopt;
-    return open(flavour, std::prev(after)->fde);
-  };
-  if (sorted_count_ != 0) {
-    if (const auto position = position_in_header(va)) {
-      auto found = open(Flavour::eh_frame, *position);
-      if (found && covers(*found)) return found;
-      broken = !found;
+  if (search_.count != 0) {
+    if (auto found = find_in_header(va, broken)) return found;
+    if (!search_.checked) {
+      search_.checked = true;
+      if (!search_is_sorted()) {
+        search_.count = 0;
+        load_eh_frame();
+      }
     }
-  } else if (auto found = search(Flavour::eh_frame, linear_)) {
-    return found;
+  }
+  if (search_.count == 0) {
+    if (auto found = find_in(Flavour::eh_frame, linear_, va)) {
+      broken = false;
+      return found;
+    }
   }
   load_debug_frame();
-  auto found = search(Flavour::debug_frame, debug_index_);
+  auto found = find_in(Flavour::debug_frame, debug_index_, va);
   if (found) broken = false;
   return found;
+}
+
+std::vector<FunctionRange> FrameTable::functions() {
+  load();
+  std::vector<FunctionRange> result;
+  for (std::uint64_t i = 0; i < search_.count; ++i) {
+    const auto entry = pair(i);
+    const auto found = entry ? open(Flavour::eh_frame, entry->fde) : std::nullopt;
+    if (found) result.push_back({found->range.begin, found->range.end});
+  }
+  load_debug_frame();
+  for (const auto* index : {&linear_, &debug_index_}) {
+    for (const IndexEntry& entry : *index) result.push_back({entry.begin, entry.end});
+  }
+  std::ranges::stable_sort(result, {}, &FunctionRange::begin);
+  return result;
 }
 
 FrameTable::Answer FrameTable::row(Address va) {
@@ -190,7 +314,11 @@ FrameTable::Answer FrameTable::row(Address va) {
     answer.broken = !row;
     if (row) answer.row = std::make_shared<const Row>(std::move(*row));
   }
-  if (rows_.size() >= max_rows) rows_.clear();
+  row_bytes_ += answer.row ? sizeof(Row) + answer.row->expressions.size() : 0;
+  if (rows_.size() >= max_rows || row_bytes_ >= max_row_bytes) {
+    rows_.clear();
+    row_bytes_ = 0;
+  }
   rows_.emplace(va, answer);
   return answer;
 }

@@ -17,8 +17,8 @@ struct FunctionRange {  // va
   Address end;
 };
 
-/// The unwind tables of one module: .eh_frame through .eh_frame_hdr, or by one pass over it where the header
-/// is missing or of an unusual form, then .debug_frame. Loaded at the first question.
+/// The unwind tables of one module: .eh_frame through the search table of .eh_frame_hdr, or by one pass over
+/// it where that is missing or not sorted, then .debug_frame. Loaded at the first question.
 class FrameTable {
  public:
   explicit FrameTable(const elf::Module& module) : module_(module) {}
@@ -30,6 +30,8 @@ class FrameTable {
   Answer row(Address va);
   /// The range of the entry which covers `va` (a function, or a part of one).
   std::optional<FunctionRange> function(Address va);
+  /// All functions with an entry that can be used, by begin. Passes over all tables.
+  std::vector<FunctionRange> functions();
 
  private:
   struct IndexEntry {
@@ -40,32 +42,51 @@ class FrameTable {
   struct Found {
     Entry entry;
     FdeRange range;
-    const Cie* cie;
+    std::shared_ptr<const Cie> cie;
+  };
+  struct Search {  // the table of .eh_frame_hdr: pairs (function, FDE)
+    Address va = 0;
+    std::uint64_t count = 0;  // 0: none
+    std::uint8_t encoding = 0;
+    std::uint64_t pointer_size = 0;
+    bool checked = false;  // that it is sorted
+  };
+  struct SearchPair {
+    Address begin;
+    Address fde;
   };
 
   void load();
   bool load_header();
+  void load_eh_frame();
+  void scan_for_eh_frame();
   void load_debug_frame();
-  void index_entries(Flavour flavour, Address position, Address end, std::vector<IndexEntry>& index);
+  Address index_entries(Flavour flavour, Address position, Address end, bool skip_zeros,
+                        std::vector<IndexEntry>& index);
   std::optional<Entry> read_entry(Flavour flavour, Address position, Address* next = nullptr) const;
   bool read(Flavour flavour, Address position, std::span<std::byte> into) const;
-  const Cie* cie(Flavour flavour, Address position);
+  std::shared_ptr<const Cie> cie(Flavour flavour, Address position);
   std::optional<Found> open(Flavour flavour, Address position);
   std::optional<Found> find(Address va, bool& broken);
-  std::optional<Address> position_in_header(Address va) const;
+  std::optional<Found> find_in_header(Address va, bool& broken);
+  std::optional<Found> find_in(Flavour flavour, const std::vector<IndexEntry>& index, Address va);
+  std::optional<SearchPair> pair(std::uint64_t number) const;
+  bool search_is_sorted() const;
 
   const elf::Module& module_;
   bool loaded_ = false;
   bool debug_frame_loaded_ = false;
-  Address header_ = 0;              // va of .eh_frame_hdr
-  Address sorted_ = 0;              // va of its table of pairs (function, FDE) of 32-bit offsets from header_
-  std::uint64_t sorted_count_ = 0;  // 0: not usable
-  Address eh_frame_ = 0;            // va it points to, 0 unknown
+  Address header_ = 0;  // va of .eh_frame_hdr
+  Search search_;
+  Address eh_frame_ = 0;  // va it points to, 0 unknown
   std::vector<IndexEntry> linear_;
   std::vector<std::byte> debug_frame_;
   std::vector<IndexEntry> debug_index_;
-  std::unordered_map<Address, std::optional<Cie>> cies_[2];
+  std::unordered_map<Address, std::shared_ptr<const Cie>> cies_[2];  // null: broken
+  std::uint64_t cie_bytes_ = 0;                                      // read, ever
+  std::uint64_t indexed_bytes_ = 0;
   std::unordered_map<Address, Answer> rows_;
+  std::size_t row_bytes_ = 0;
 };
 
 class TableCache {

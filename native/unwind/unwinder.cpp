@@ -1,6 +1,7 @@
 #include "unwind/unwinder.hpp"
 
 #include <algorithm>
+#include <bit>
 
 #include "unwind/call_site.hpp"
 #include "unwind/stack_memory.hpp"
@@ -12,6 +13,16 @@ namespace hangtrace::unwind {
 namespace {
 
 constexpr int max_words = 1'000'000;  // a fraction of a second
+
+// Where return addresses are signed, the signature is in the bits above those of a user address, bit 55 aside
+// (kernel, Documentation/arch/arm64/pointer-authentication.rst). How many these are depends on the kernel;
+// the stack lies at the top of the address space and tells.
+Address address_mask(const Layout& layout, const std::vector<proc::Mapping>& mappings) {
+  if (!layout.signs_return_addresses) return ~Address{0};
+  Address last = 0;
+  for (const proc::Mapping& mapping : mappings) last = std::max(last, mapping.end - 1);
+  return (Address{1} << std::clamp(static_cast<int>(std::bit_width(last)), 36, 55)) - 1;
+}
 
 }  // namespace
 
@@ -55,7 +66,10 @@ Stack Unwinder::unwind(const Registers& start, StackCopy copy) const {
   const StackMemory memory(copy.base, copy.bytes, modules_.reader(), modules_.mappings());
   Budget budget;
   const int words = budget.words = std::min(budget.words, words_left_);
-  const WalkContext context{modules_, cache_.tables(), *calls_, memory, options_, budget};
+  const Layout& layout = start.layout();
+  calls_->set_machine(layout.machine);
+  const WalkContext context{modules_, cache_.tables(), *calls_, memory,
+                            options_, budget,          layout,  address_mask(layout, modules_.mappings())};
   Stack stack = Walk(context, 0).run(start, true, FoundBy::leaf);
   words_left_ -= words - std::max(budget.words, 0);
   return stack;

@@ -11,7 +11,6 @@ namespace hangtrace::unwind {
 
 namespace {
 
-constexpr const Layout& layout = x86_64;
 constexpr int max_signal_frames = 16;
 
 }  // namespace
@@ -23,7 +22,7 @@ Walk::Computed Walk::compute_cfa(const Row& row, const Registers& registers) con
     return {*base + static_cast<Address>(row.cfa_offset), false};
   }
   const auto result = run_expression(row.expression(row.cfa_offset, row.cfa_expression_size), registers,
-                                     context_.memory, std::nullopt);
+                                     context_.memory, std::nullopt, bias_);
   if (result.problem == ExpressionProblem::none) return {result.value, false};
   return {std::nullopt, result.problem == ExpressionProblem::unknown_register};
 }
@@ -45,7 +44,7 @@ std::optional<std::uint64_t> Walk::apply(const Rule& rule, const Row& row, const
     case RuleKind::expression:
     case RuleKind::value_expression: {
       const auto result =
-          run_expression(row.expression(rule.value, rule.size), registers, context_.memory, cfa);
+          run_expression(row.expression(rule.value, rule.size), registers, context_.memory, cfa, bias_);
       if (result.problem != ExpressionProblem::none) return std::nullopt;
       if (rule.kind == RuleKind::value_expression) return result.value;
       return context_.memory.word(result.value);
@@ -54,7 +53,8 @@ std::optional<std::uint64_t> Walk::apply(const Rule& rule, const Row& row, const
   return std::nullopt;
 }
 
-Walk::Caller Walk::step(const Row& row, const Registers& registers, Address cfa) const {
+Walk::Caller Walk::step(const Row& row, const Registers& registers, Address cfa, bool exact_pc) const {
+  const Layout& layout = registers.layout();
   Caller caller{registers, std::nullopt};
   for (unsigned number = 0; number < layout.count; ++number) {
     const Rule& rule = row.rules[number];
@@ -70,54 +70,37 @@ Walk::Caller Walk::step(const Row& row, const Registers& registers, Address cfa)
     }
   }
   if (row.rules[layout.stack_pointer].kind == RuleKind::same) caller.registers.set(layout.stack_pointer, cfa);
-  const Rule& rule = row.rules[row.return_address];
-  if (rule.kind == RuleKind::same) {
+
+  const unsigned column = row.return_address;
+  const Rule& rule = row.rules[column];
+  std::optional<std::uint64_t> pc;
+  if (rule.kind != RuleKind::same) {
+    pc = column < layout.count ? caller.registers.get(column) : apply(rule, row, registers, cfa);
+  } else if (column == layout.link_register && exact_pc) {
+    pc = registers.get(column);
+  } else {
+    // Not on the stack, and a function that called another has not kept it in the register.
     caller.problem = End::bad_table;
     return caller;
   }
-  const auto pc = row.return_address == layout.return_address ? caller.registers.get(row.return_address)
-                                                              : apply(rule, row, registers, cfa);
   if (!pc) {
     caller.problem = rule.kind == RuleKind::offset || rule.kind == RuleKind::expression
                          ? End::unreadable
                          : End::unknown_register;
     return caller;
   }
-  caller.registers.set(layout.return_address, *pc);
+  // What the caller had in the link register it has lost by its call.
+  if (!row.signal_frame) caller.registers.forget(layout.link_register);
+  caller.registers.set(layout.program_counter, *pc & context_.address_mask);
   if (!caller.registers.has(layout.stack_pointer)) caller.problem = End::unknown_register;
   return caller;
 }
 
-// The kernel's x86-64 signal frame, for C libraries whose trampoline has no unwind table (musl). At the
-// trampoline the stack pointer is at struct ucontext; offsets are those of uc_mcontext.gregs
-// (asm/sigcontext.h).
-std::optional<Registers> Walk::from_signal_trampoline(const elf::Module& module, Address va,
-                                                      Address sp) const {
-  if (!is_signal_trampoline(module, va)) return std::nullopt;
-  constexpr std::array<std::pair<unsigned, Address>, 17> saved{{{8, 40},
-                                                                {9, 48},
-                                                                {10, 56},
-                                                                {11, 64},
-                                                                {12, 72},
-                                                                {13, 80},
-                                                                {14, 88},
-                                                                {15, 96},
-                                                                {5, 104},
-                                                                {4, 112},
-                                                                {6, 120},
-                                                                {3, 128},
-                                                                {1, 136},
-                                                                {0, 144},
-                                                                {2, 152},
-                                                                {7, 160},
-                                                                {16, 168}}};
-  Registers registers;
-  for (const auto& [number, offset] : saved) {
-    const auto value = context_.memory.word(sp + offset);
-    if (!value) return std::nullopt;
-    registers.set(number, *value);
-  }
-  return registers;
+// For trampolines without unwind table: those of musl, and of aarch64's vdso.
+std::optional<Registers> Walk::from_signal_trampoline(const elf::Location& location, Address sp) const {
+  if (!context_.calls.is_signal_trampoline(location)) return std::nullopt;
+  const MachineCode* const machine = machine_code(context_.layout.machine);
+  return machine == nullptr ? std::nullopt : machine->interrupted(context_.memory, sp);
 }
 
 // Thread and process entries of C libraries that have no unwind table for them.
@@ -129,6 +112,7 @@ bool Walk::is_thread_entry(const Frame& frame) const {
 }
 
 Stack Walk::run(Registers registers, bool exact_pc, FoundBy found_by) {
+  const Layout& layout = context_.layout;
   Stack stack;
   int signal_frames = 0;
   const auto ends = [&stack](End end) {
@@ -138,23 +122,28 @@ Stack Walk::run(Registers registers, bool exact_pc, FoundBy found_by) {
   for (;;) {
     if (stack.frames.size() >= context_.options.max_frames || --context_.budget.frames < 0)
       return ends(End::too_deep);
-    const auto pc = registers.get(layout.return_address);
+    const auto pc = registers.get(layout.program_counter);
     const auto sp = registers.get(layout.stack_pointer);
     if (!pc || !sp) return ends(End::unknown_register);
     // Some put a zero where a thread starts. After a guess it may as well be any word of some frame.
     if (*pc == 0 && !stack.frames.empty() && depth_ == 0) return ends(End::thread_start);
 
-    const auto location = context_.modules.locate_code(exact_pc ? *pc : *pc - 1);
+    auto location = context_.modules.locate_code(exact_pc ? *pc : *pc - 1);
     Frame frame{*pc, 0, nullptr, 0, exact_pc ? *pc : *pc - 1, found_by, false};
+    if (!location && !exact_pc) {
+      // Nothing lies before a trampoline that has a page of its own.
+      location = context_.modules.locate_code(*pc);
+      if (location && !context_.calls.is_signal_trampoline(*location)) location.reset();
+    }
     if (!location) {
       // The thread's own PC is a fact, a word taken for a return address is not.
       if (stack.frames.empty() && found_by == FoundBy::leaf) stack.frames.push_back(frame);
       return ends(End::no_code);
     }
     frame.module = location->module;
-    frame.bias = location->bias;
+    frame.bias = bias_ = location->bias;
     frame.va = location->va;
-    if (frame.module != nullptr && frame.module->machine() != elf::Machine::x86_64) {
+    if (frame.module != nullptr && frame.module->machine() != layout.machine) {
       stack.frames.push_back(frame);
       return ends(End::unsupported);
     }
@@ -163,13 +152,16 @@ Stack Walk::run(Registers registers, bool exact_pc, FoundBy found_by) {
         frame.module == nullptr ? FrameTable::Answer{} : context_.tables.of(*frame.module).row(frame.va);
     // The byte before a trampoline without table may belong to another function.
     const bool may_be_trampoline = !answer.row || (!exact_pc && answer.row->end == frame.va + 1);
-    if (may_be_trampoline && frame.module != nullptr) {
-      if (auto interrupted = from_signal_trampoline(*frame.module, *pc - frame.bias, *sp)) {
+    if (may_be_trampoline) {
+      elf::Location there = *location;
+      there.va = *pc - frame.bias;
+      if (auto interrupted = from_signal_trampoline(there, *sp)) {
         frame.signal_frame = true;
         frame.va = *pc - frame.bias;
         stack.frames.push_back(frame);
         if (++signal_frames > max_signal_frames) return ends(End::no_progress);
         registers = *interrupted;
+        registers.set(layout.program_counter, *registers.get(layout.program_counter) & context_.address_mask);
         exact_pc = true;
         found_by = FoundBy::cfi;
         continue;
@@ -207,11 +199,15 @@ Stack Walk::run(Registers registers, bool exact_pc, FoundBy found_by) {
     frame.sp = computed.cfa.value_or(0);
     stack.frames.push_back(frame);
     if (is_outermost) return ends(End::thread_start);
-    // Only a signal may have come from another stack.
-    if (row.signal_frame ? ++signal_frames > max_signal_frames : *computed.cfa <= *sp)
+    // Only a signal may have come from another stack. An innermost function may use no stack at all where its
+    // return address is in a register.
+    const bool may_stand = exact_pc && row.return_address == layout.link_register &&
+                           row.rules[row.return_address].kind == RuleKind::same;
+    const Address least = may_stand ? *sp : *sp + 1;
+    if (row.signal_frame ? ++signal_frames > max_signal_frames : *computed.cfa < least)
       return ends(End::no_progress);
 
-    const Caller caller = step(row, registers, *computed.cfa);
+    const Caller caller = step(row, registers, *computed.cfa, exact_pc);
     if (caller.problem) return ends(*caller.problem);
     registers = caller.registers;
     exact_pc = row.signal_frame;

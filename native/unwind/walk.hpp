@@ -24,6 +24,8 @@ struct WalkContext {
   const StackMemory& memory;
   const Options& options;
   Budget& budget;
+  const Layout& layout;
+  Address address_mask;  // the bits of a return address that are none of a signature
 };
 
 /// One walk from a set of registers to the outermost frame it can reach. Repairs try further walks from
@@ -50,6 +52,7 @@ class Walk {
   struct Candidate {
     Address frame_pointer;
     Address cfa;
+    Address slot;  // where the return address lies
     Link link;
   };
   struct Attempt {
@@ -59,10 +62,11 @@ class Walk {
   };
 
   Computed compute_cfa(const Row& row, const Registers& registers) const;
-  Caller step(const Row& row, const Registers& registers, Address cfa) const;
+  /// `exact_pc`: as for run(); only then a return address may still be in the link register.
+  Caller step(const Row& row, const Registers& registers, Address cfa, bool exact_pc) const;
   std::optional<std::uint64_t> apply(const Rule& rule, const Row& row, const Registers& registers,
                                      Address cfa) const;
-  std::optional<Registers> from_signal_trampoline(const elf::Module& module, Address va, Address sp) const;
+  std::optional<Registers> from_signal_trampoline(const elf::Location& location, Address sp) const;
   bool is_thread_entry(const Frame& frame) const;
 
   // repair.cpp
@@ -77,6 +81,7 @@ class Walk {
 
   const WalkContext& context_;
   int depth_;
+  Address bias_ = 0;  // of the frame that is looked at
 };
 
 }  // namespace hangtrace::unwind

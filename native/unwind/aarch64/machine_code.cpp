@@ -1,0 +1,101 @@
+// Calls, jumps, stubs and signal frames of aarch64 (Arm Architecture Reference Manual, C6.2).
+#include "unwind/machine_code.hpp"
+
+#include <cstring>
+
+#include "unwind/aarch64/instructions.hpp"
+#include "unwind/aarch64/prologue.hpp"
+
+namespace hangtrace::unwind {
+
+namespace {
+
+using namespace aarch64_decoder;
+
+// adrp xN, page; ldr xM, [xN, offset], at `at`: where the pointer lies that is loaded into xM.
+std::optional<Address> loaded_pointer(Code code, Address at, unsigned* into) {
+  const auto page = as_adrp(word_at(code, 0), at);
+  const auto load = as_load(word_at(code, 4));
+  if (!page || !load || load->base != page->target_register) return std::nullopt;
+  if (into != nullptr) *into = load->target;
+  return page->page + load->offset;
+}
+
+class Arm final : public MachineCode {
+ public:
+  Arm() : MachineCode(12, 4) {}
+
+  CallInstruction call_ending_at(Code before, Address next) const override {
+    CallInstruction call;
+    if (before.size() < 4) return call;
+    const std::uint32_t word = word_at(before, before.size() - 4);
+    if (is_bl(word)) call.direct = branch_target(word, next - 4);
+    call.indirect = is_blr(word);
+    unsigned target = 0;
+    if (call.indirect && before.size() == 12) {  // -fno-plt
+      const auto slot = loaded_pointer(before, next - 12, &target);
+      if (slot && target == (word >> 5 & 31)) call.slot = slot;
+    }
+    return call;
+  }
+
+  // [bti c;] adrp x16, page; ldr x17, [x16, offset]; add x16, x16, offset; [autia1716;] br x17
+  std::optional<Address> stub_slot(Code code, Address at) const override {
+    if (is_bti(word_at(code, 0))) {
+      code = code.subspan(4);
+      at += 4;
+    }
+    unsigned target = 0;
+    const auto slot = loaded_pointer(code, at, &target);
+    if (!slot || target != 17) return std::nullopt;
+    for (const std::size_t end : {8u, 12u, 16u}) {
+      const std::uint32_t word = word_at(code, end);
+      if (is_br(word)) return (word >> 5 & 31) == target ? slot : std::nullopt;
+    }
+    return std::nullopt;
+  }
+
+  void find_jumps(Code code, Address address, std::vector<Jump>& into) const override {
+    for (std::size_t at = 0; at + 4 <= code.size(); at += 4) {
+      const std::uint32_t word = word_at(code, at);
+      if (is_b(word)) {
+        into.push_back({Jump::Kind::always, branch_target(word, address + at)});
+      } else if (const auto target = conditional_target(word, address + at)) {
+        into.push_back({Jump::Kind::conditional, *target});
+      }
+    }
+  }
+
+  Prologue read_prologue(Code code, bool whole) const override {
+    return aarch64_decoder::read_prologue(code, whole);
+  }
+
+  // mov x8, #139; svc #0: kernel, arch/arm64/kernel/vdso/sigreturn.S, which keeps it so for unwinders.
+  bool is_signal_trampoline(Code code) const override {
+    return word_at(code, 0) == 0xd2801168 && word_at(code, 4) == 0xd4000001;
+  }
+
+  // At the trampoline the stack pointer is at struct rt_sigframe (arch/arm64/kernel/signal.c): siginfo of 128
+  // bytes, then struct ucontext, in which uc_mcontext is at 176 (asm/ucontext.h), and in it regs at 8, sp at
+  // 256, pc at 264 (asm/sigcontext.h).
+  std::optional<Registers> interrupted(const StackMemory& memory, Address sp) const override {
+    constexpr Address saved = 128 + 176 + 8;
+    constexpr unsigned count = 33;  // x0-x30, sp, pc: as DWARF counts them
+    Registers registers(aarch64);
+    for (unsigned number = 0; number < count; ++number) {
+      const auto value = memory.word(sp + saved + Address{8} * number);
+      if (!value) return std::nullopt;
+      registers.set(number, *value);
+    }
+    return registers;
+  }
+};
+
+}  // namespace
+
+const MachineCode& aarch64_code() {
+  static const Arm code;
+  return code;
+}
+
+}  // namespace hangtrace::unwind

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "unwind/registers.hpp"
+#include "unwind/stack_memory.hpp"
+
+namespace hangtrace::unwind {
+
+using Code = std::span<const std::uint8_t>;
+
+/// The call instruction that ends at an address, by the bytes before it. Several readings can be possible.
+struct CallInstruction {
+  std::optional<Address> direct;  // target of a call with an offset
+  std::optional<Address> slot;    // address of the pointer that is called
+  bool indirect = false;          // through a register or other memory
+  bool any() const { return direct || slot || indirect; }
+};
+
+/// A jump out of a function's code.
+struct Jump {
+  enum class Kind {
+    always,       // to the target, which can be a stub
+    conditional,  // to the target
+    pointer,      // to where the pointer at the target leads
+  };
+  Kind kind;
+  Address target;
+};
+
+/// What the begin of a function does to the stack after it has set its frame pointer.
+struct Prologue {
+  bool sets_frame_pointer = false;
+  std::uint64_t below = 0;      // bytes from the frame pointer down to the stack pointer, at least
+  std::uint64_t alignment = 0;  // the stack pointer was aligned to this after the frame pointer was set; 0 no
+  bool exact = false;           // the whole fixed part was understood
+  bool dynamic = false;         // the function seems to move the stack pointer by a variable amount
+};
+
+/// What must be recognised in a machine's code to check and repair a stack. Each function is given bytes,
+/// and the address at which the first of them lies, or the one after the last.
+class MachineCode {
+ public:
+  virtual ~MachineCode() = default;
+  /// How many bytes before a return address are looked at: as many as can be had of `longest_call`, no fewer
+  /// than `shortest_call`.
+  std::size_t longest_call;
+  std::size_t shortest_call;
+  virtual CallInstruction call_ending_at(Code before, Address next) const = 0;
+  /// Where the pointer lies through which an entry of the procedure linkage table jumps.
+  virtual std::optional<Address> stub_slot(Code code, Address at) const = 0;
+  virtual void find_jumps(Code code, Address at, std::vector<Jump>& into) const = 0;
+  /// `code`: from the function's begin up to the PC, or as much of it as is looked at.
+  virtual Prologue read_prologue(Code code, bool whole) const = 0;
+  /// Whether the code is that to which the kernel lets signal handlers return: nobody calls it.
+  virtual bool is_signal_trampoline(Code code) const = 0;
+  /// What the kernel saved on the stack when it called the handler; `sp`: stack pointer at the trampoline.
+  virtual std::optional<Registers> interrupted(const StackMemory& memory, Address sp) const = 0;
+
+ protected:
+  MachineCode(std::size_t longest, std::size_t shortest) : longest_call(longest), shortest_call(shortest) {}
+};
+
+inline constexpr std::size_t longest_stub = 24;
+inline constexpr std::size_t longest_trampoline = 16;
+
+const MachineCode& x86_64_code();   // x86_64/
+const MachineCode& aarch64_code();  // aarch64/
+/// Null for machines without evaluator.
+const MachineCode* machine_code(elf::Machine machine);
+
+}  // namespace hangtrace::unwind

@@ -1,0 +1,128 @@
+// Calls, jumps, stubs and signal frames of x86-64 (Intel SDM, volume 2).
+#include "unwind/machine_code.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "unwind/x86_64/prologue.hpp"
+
+namespace hangtrace::unwind {
+
+namespace {
+
+Address relative(Address next, const std::uint8_t* field) {
+  std::int32_t offset;
+  std::memcpy(&offset, field, sizeof offset);
+  return next + static_cast<Address>(std::int64_t{offset});
+}
+
+// Length of `ff /2` with its operand (Intel SDM, volume 2, tables 2-2 and 2-3), 0 if it is another
+// instruction.
+std::size_t indirect_call_length(Code code) {
+  std::size_t at = 0;
+  if (at < code.size() && (code[at] & 0xf0) == 0x40) ++at;  // REX
+  if (at + 2 > code.size() || code[at] != 0xff || (code[at + 1] >> 3 & 7) != 2) return 0;
+  const unsigned mode = code[at + 1] >> 6;
+  const unsigned rm = code[at + 1] & 7;
+  std::size_t length = at + 2;
+  if (mode == 3) return length;
+  if (rm == 4) {
+    if (length >= code.size()) return 0;
+    if (mode == 0 && (code[length] & 7) == 5) length += 4;
+    ++length;
+  }
+  if (mode == 1) length += 1;
+  if (mode == 2 || (mode == 0 && rm == 5)) length += 4;
+  return length;
+}
+
+class X86 final : public MachineCode {
+ public:
+  static constexpr std::size_t call_size = 7;
+  X86() : MachineCode(call_size, call_size) {}
+
+  CallInstruction call_ending_at(Code before, Address next) const override {
+    CallInstruction call;
+    if (before.size() != call_size) return call;
+    if (before[2] == 0xe8) call.direct = relative(next, &before[3]);
+    if (before[1] == 0xff && before[2] == 0x15)
+      call.slot = relative(next, &before[3]);  // call [rip + disp32]
+    for (std::size_t length = 2; length <= call_size; ++length) {
+      if (indirect_call_length(before.last(length)) == length) call.indirect = true;
+    }
+    return call;
+  }
+
+  // jmp [rip + disp32], with endbr64 (-fcf-protection) and bnd (MPX, IBT) prefixes.
+  std::optional<Address> stub_slot(Code code, Address address) const override {
+    constexpr std::array<std::uint8_t, 4> endbr64{0xf3, 0x0f, 0x1e, 0xfa};
+    std::size_t at = 0;
+    if (code.size() >= endbr64.size() && std::equal(endbr64.begin(), endbr64.end(), code.begin()))
+      at += endbr64.size();
+    if (at < code.size() && code[at] == 0xf2) ++at;
+    if (at + 6 > code.size() || code[at] != 0xff || code[at + 1] != 0x25) return std::nullopt;
+    return relative(address + at + 6, &code[at + 2]);
+  }
+
+  // Jumps with a 32-bit offset or through a pointer. Instructions are not told apart: some are none.
+  void find_jumps(Code code, Address address, std::vector<Jump>& into) const override {
+    for (std::size_t at = 0; at + 5 <= code.size(); ++at) {
+      if (code[at] == 0xe9) into.push_back({Jump::Kind::always, relative(address + at + 5, &code[at + 1])});
+      if (at + 6 > code.size()) continue;
+      const Address next = address + at + 6;
+      if (code[at] == 0x0f && (code[at + 1] & 0xf0) == 0x80)
+        into.push_back({Jump::Kind::conditional, relative(next, &code[at + 2])});
+      if (code[at] == 0xff && code[at + 1] == 0x25)
+        into.push_back({Jump::Kind::pointer, relative(next, &code[at + 2])});
+    }
+  }
+
+  Prologue read_prologue(Code code, bool whole) const override {
+    return x86_64_decoder::read_prologue(code, whole);
+  }
+
+  bool is_signal_trampoline(Code code) const override {
+    constexpr std::array<std::uint8_t, 9> trampoline{0x48, 0xc7, 0xc0, 0x0f, 0,
+                                                     0,    0,    0x0f, 0x05};  // rt_sigreturn
+    return code.size() >= trampoline.size() && std::equal(trampoline.begin(), trampoline.end(), code.begin());
+  }
+
+  // At the trampoline the stack pointer is at struct ucontext; offsets are those of uc_mcontext.gregs
+  // (asm/sigcontext.h).
+  std::optional<Registers> interrupted(const StackMemory& memory, Address sp) const override {
+    constexpr std::array<std::pair<unsigned, Address>, 17> saved{{{8, 40},
+                                                                  {9, 48},
+                                                                  {10, 56},
+                                                                  {11, 64},
+                                                                  {12, 72},
+                                                                  {13, 80},
+                                                                  {14, 88},
+                                                                  {15, 96},
+                                                                  {5, 104},
+                                                                  {4, 112},
+                                                                  {6, 120},
+                                                                  {3, 128},
+                                                                  {1, 136},
+                                                                  {0, 144},
+                                                                  {2, 152},
+                                                                  {7, 160},
+                                                                  {16, 168}}};
+    Registers registers(x86_64);
+    for (const auto& [number, offset] : saved) {
+      const auto value = memory.word(sp + offset);
+      if (!value) return std::nullopt;
+      registers.set(number, *value);
+    }
+    return registers;
+  }
+};
+
+}  // namespace
+
+const MachineCode& x86_64_code() {
+  static const X86 code;
+  return code;
+}
+
+}  // namespace hangtrace::unwind
