@@ -28,6 +28,18 @@ FoundBy found_by(const unwind::Frame& frame, const unwind::FrameName& name) {
   return FoundBy::cfi;
 }
 
+// As this process has it mapped: one module stands for all copies of a file.
+std::string module_name(const Look& look, const unwind::Frame& frame, const unwind::FrameName& name) {
+  if (name.jit) {
+    return std::string(jit_module);
+  }
+  const proc::Mapping* const mapping =
+      frame.module != nullptr ? proc::find_mapping(look.known->mappings(), frame.pc) : nullptr;
+  return mapping != nullptr && !mapping->path.empty() ? mapping->path
+         : frame.module != nullptr                    ? frame.module->path()
+                                                      : std::string();
+}
+
 std::vector<locks::FrameHint> hints(const Thread& thread, const unwind::Stack& stack) {
   std::vector<locks::FrameHint> hints;
   Address begin = thread.stack_pointer.value_or(0);
@@ -227,7 +239,7 @@ void finish(std::span<Look> looks, const std::string& proc_root) {
       for (std::size_t k = 0; k < unwound.size(); ++k) {
         Frame frame;
         frame.function = names[job][i][k].function;
-        frame.module = unwound[k].module != nullptr ? unwound[k].module->path() : std::string();
+        frame.module = module_name(look, unwound[k], names[job][i][k]);
         frame.address = unwound[k].pc;
         frame.found_by = found_by(unwound[k], names[job][i][k]);
         threads[i].frames.push_back(std::move(frame));

@@ -12,6 +12,12 @@ bool is_eval_frame(const Frame& frame) {
   return frame.function.starts_with("_PyEval_EvalFrameDefault") || frame.function.starts_with("_TAIL_CALL_");
 }
 
+// CPython 3.12 and later, run with -X perf, calls each Python function through a piece of code of its own,
+// named "py::function:file". It stands for the frame that the interpreter shows already.
+bool is_perf_trampoline(const Frame& frame) {
+  return frame.module == jit_module && frame.function.starts_with("py::");
+}
+
 }  // namespace
 
 bool merge(std::vector<Frame>& native, const std::vector<PythonFrame>& python) {
@@ -24,6 +30,9 @@ bool merge(std::vector<Frame>& native, const std::vector<PythonFrame>& python) {
   merged.reserve(native.size() + python.size());
   auto next = python.begin();
   for (Frame& frame : native) {
+    if (is_perf_trampoline(frame)) {
+      continue;
+    }
     if (!is_eval_frame(frame)) {
       merged.push_back(std::move(frame));
       continue;

@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -21,12 +22,15 @@ using memory::Address;
 enum class FrameKind { python, native };
 enum class FoundBy { leaf, cfi, prologue, scan, python, call_site };
 
+/// In place of a file: code made at run time, named by the program's perf map.
+inline constexpr std::string_view jit_module = "[jit]";
+
 struct Frame {
   FrameKind kind = FrameKind::native;
   std::string function;  // empty: nobody can name it
   std::string file;      // Python only
   int line = 0;          // Python only; 0 unknown
-  std::string module;    // native only; path as mapped
+  std::string module;    // native only; path as mapped, or jit_module
   Address address = 0;   // native only
   FoundBy found_by = FoundBy::leaf;
 };

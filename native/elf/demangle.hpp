@@ -4,7 +4,7 @@
 
 namespace hangtrace::elf {
 
-/// The source name of a mangled C++ name; any other name as it is.
+/// The source name of a mangled C++ or (legacy) Rust name, Rust's without its hash; any other name as it is.
 std::string demangle(const std::string& name);
 
 }  // namespace hangtrace::elf

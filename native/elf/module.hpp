@@ -88,6 +88,12 @@ class Module {
   std::optional<std::vector<std::byte>> section_bytes(const Section& section, std::uint64_t max) const;
   const CachedReader& bytes() const { return bytes_; }
 
+  /// The root directory of a process that has it mapped ("/proc/PID/root"), where its debug file may lie,
+  /// too.
+  void set_root(std::string root) { root_ = std::move(root); }
+  /// Searched for once (elf/debug_file.hpp); nullptr: there is none.
+  const Module* separate_debug_file() const;
+
   SymbolCache& symbol_cache() const { return *symbols_; }
 
  private:
@@ -105,6 +111,9 @@ class Module {
   std::vector<std::byte> build_id_;
   std::optional<std::pair<Address, std::uint64_t>> eh_frame_header_;
   SymbolCachePointer symbols_;
+  std::string root_;
+  mutable bool debug_file_tried_ = false;
+  mutable std::shared_ptr<Module> debug_file_;
 };
 
 }  // namespace hangtrace::elf

@@ -1,18 +1,14 @@
 #include "elf/module_cache.hpp"
 
 #include <dirent.h>
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <sys/sysmacros.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdio>
 #include <cstring>
-#include <optional>
+#include <set>
 
-#include "proc/files.hpp"
+#include "elf/open.hpp"
+#include "elf/same_file.hpp"
 
 namespace hangtrace::elf {
 
@@ -23,32 +19,6 @@ constexpr std::size_t max_images = 16;
 constexpr std::uint64_t max_image = 64 << 20;
 constexpr std::size_t max_descriptors = 4096;
 
-// Opens only regular files: opening a device or a FIFO can block or have effects.
-std::unique_ptr<FileSource> open_regular(const std::string& path, const proc::Mapping* same_file) {
-  const proc::Descriptor handle(::open(path.c_str(), O_PATH | O_CLOEXEC));
-  struct stat status {};
-  if (!handle || ::fstat(handle.get(), &status) != 0 || !S_ISREG(status.st_mode)) return nullptr;
-  if (same_file != nullptr &&
-      (status.st_ino != same_file->inode || major(status.st_dev) != same_file->dev_major ||
-       minor(status.st_dev) != same_file->dev_minor)) {
-    return nullptr;
-  }
-  const std::string reopen = "/proc/self/fd/" + std::to_string(handle.get());
-  const int fd = ::open(reopen.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  return fd < 0 ? nullptr : FileSource::adopt(fd);
-}
-
-// Whether the first page of a read-only mapping is what the file holds there. Used where the inode of the
-// mapping and that of the file are not comparable (overlay and other stacked file systems).
-bool same_bytes(const FileSource& source, const proc::Mapping& mapping, const memory::Reader& reader) {
-  if (mapping.writable) return false;
-  std::array<std::byte, 4096> mapped;
-  std::array<std::byte, 4096> stored{};
-  const std::size_t count = source.read_some(mapping.offset, stored);
-  return count != 0 && reader.read(mapping.start, mapped) &&
-         std::memcmp(mapped.data(), stored.data(), count) == 0;
-}
-
 std::unique_ptr<Source> open_descriptor(const std::string& process, const proc::Mapping& mapping) {
   const std::string directory = process + "/fd";
   const std::unique_ptr<DIR, int (*)(DIR*)> list(::opendir(directory.c_str()), &::closedir);
@@ -57,7 +27,8 @@ std::unique_ptr<Source> open_descriptor(const std::string& process, const proc::
     const dirent* entry = ::readdir(list.get());
     if (entry == nullptr) return nullptr;
     if (entry->d_name[0] == '.') continue;
-    if (auto source = open_regular(directory + "/" + entry->d_name, &mapping)) return source;
+    auto source = open_regular(directory + "/" + entry->d_name);
+    if (source && is_mapped(*source, mapping)) return source;
   }
   return nullptr;
 }
@@ -88,14 +59,18 @@ std::string map_files_path(const std::string& process, const proc::Mapping& mapp
 
 std::unique_ptr<Source> open_file(const std::string& process, const std::vector<proc::Mapping>& mappings,
                                   const proc::Mapping& mapping, const memory::Reader& reader) {
-  if (auto source = open_regular(map_files_path(process, mapping), nullptr)) return source;
+  if (auto source = open_regular(map_files_path(process, mapping))) return source;
+  const auto right = [&](const FileSource* source) {
+    return source != nullptr &&
+           (is_mapped(*source, mapping) || holds_what_is_mapped(*source, mappings, mapping, reader));
+  };
   if (!mapping.deleted && mapping.path.starts_with('/')) {
-    const std::string path = process + "/root" + mapping.path;
-    if (auto source = open_regular(path, &mapping)) return source;
-    auto source = open_regular(path, nullptr);
-    if (source && same_bytes(*source, mapping, reader)) return source;
+    // A path is shown from our root, and from the target's if that is in another mount namespace.
+    for (const std::string& root : {process + "/root", std::string("/")}) {
+      if (auto source = open_below(root, mapping.path); right(source.get())) return source;
+    }
   }
-  if (auto source = open_regular(process + "/exe", &mapping)) return source;
+  if (auto source = open_regular(process + "/exe"); source && is_mapped(*source, mapping)) return source;
   if (mapping.deleted) {
     if (auto source = open_descriptor(process, mapping)) return source;
   }
@@ -120,24 +95,49 @@ OpenedModule ModuleCache::open_vdso(const proc::Mapping& mapping, const memory::
   return images_.emplace_back(Image{std::move(image), std::move(opened)}).opened;
 }
 
+OpenedModule ModuleCache::share(std::shared_ptr<Module> module) {
+  if (module->build_id().empty()) return {std::move(module), {}};
+  const CopyKey key{module->build_id_hex(), module->bytes().source().size()};
+  std::shared_ptr<Module>& first = copies_[key];
+  const bool usable = first && !first->bytes().source().changed() &&
+                      same_head_and_tail(first->bytes().source(), module->bytes().source());
+  if (!usable) first = std::move(module);
+  return {first, {}};
+}
+
+std::size_t ModuleCache::size() const {
+  std::set<const Module*> modules;
+  for (const auto& [key, file] : files_) modules.insert(file.opened.module.get());
+  for (const Image& image : images_) modules.insert(image.opened.module.get());
+  return modules.size();
+}
+
 OpenedModule ModuleCache::open(const std::string& proc_root, int pid,
                                const std::vector<proc::Mapping>& mappings, const proc::Mapping& mapping,
                                const memory::Reader& reader) {
   if (mapping.path == "[vdso]") return open_vdso(mapping, reader);
   if (mapping.inode == 0) return {nullptr, "no file is mapped there"};
+  const std::string process = proc_root + "/" + std::to_string(pid);
   const FileKey key{mapping.dev_major, mapping.dev_minor, mapping.inode};
   const auto found = files_.find(key);
   if (found != files_.end()) {
-    if (!found->second.module) return found->second;
-    if (!found->second.module->bytes().source().changed()) return found->second;
-    retired_.push_back(found->second.module);
+    const File& file = found->second;
+    if (!file.itself || !file.itself->bytes().source().changed()) {
+      if (file.opened.module) file.opened.module->set_root(process + "/root");
+      return file.opened;
+    }
+    retired_.push_back(file.itself);
+    retired_.push_back(file.opened.module);
     files_.erase(found);
   }
-  auto source = open_file(proc_root + "/" + std::to_string(pid), mappings, mapping, reader);
+  auto source = open_file(process, mappings, mapping, reader);
   // Another process may have the right to open it, so this failure is not kept.
   if (!source) return {nullptr, "the file cannot be opened or is another one now"};
   OpenedModule opened = Module::open(std::move(source), mapping.path);
-  files_.emplace(key, opened);
+  const std::shared_ptr<Module> itself = opened.module;
+  if (opened.module) opened = share(std::move(opened.module));
+  if (opened.module) opened.module->set_root(process + "/root");
+  files_.emplace(key, File{opened, itself});
   return opened;
 }
 

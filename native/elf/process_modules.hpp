@@ -1,12 +1,14 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "elf/module.hpp"
 #include "elf/module_cache.hpp"
+#include "elf/perf_map.hpp"
 #include "memory/reader.hpp"
 #include "proc/maps.hpp"
 
@@ -15,6 +17,7 @@ namespace hangtrace::elf {
 struct Location {
   const proc::Mapping* mapping;
   Module* module;  // null: no file behind it, or the file could not be opened
+                   // (code moved onto huge pages belongs to the file whose text it holds)
   Address bias;    // address in the process = va + bias (0 without module)
   Address va;
 };
@@ -35,6 +38,10 @@ class ProcessModules {
 
   const std::vector<proc::Mapping>& mappings() const { return mappings_; }
   const memory::Reader& reader() const { return reader_; }
+  /// Names of code made at run time, from the program's perf map; only where anonymous executable memory is
+  /// mapped, or that of a memory file.
+  std::vector<std::optional<JitSymbol>> jit_symbols(std::span<const Address> addresses);
+
   /// Why modules could not be opened, one sentence each.
   const std::vector<std::string>& problems() const { return problems_; }
 
@@ -45,6 +52,9 @@ class ProcessModules {
     Address bias = 0;
   };
   const Slot& resolve(std::size_t index);
+  void resolve_file(std::size_t index);
+  void resolve_moved_text(std::size_t index);
+  bool holds_text(const proc::Mapping& mapping, const Slot& slot) const;
   ModuleCache& cache_;
   std::string proc_root_;
   int pid_;
@@ -52,6 +62,7 @@ class ProcessModules {
   const memory::Reader& reader_;
   std::vector<Slot> slots_;
   std::vector<std::string> problems_;
+  PerfMap perf_map_;
 };
 
 }  // namespace hangtrace::elf

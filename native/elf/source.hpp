@@ -20,6 +20,18 @@ class Source {
   virtual std::size_t read_some(std::uint64_t offset, std::span<std::byte> into) const = 0;
   /// Whether the content may have changed since it was opened.
   virtual bool changed() const { return false; }
+  /// Reads what can be had without waiting for a disk; like read_some where that cannot be told.
+  virtual std::size_t read_cached(std::uint64_t offset, std::span<std::byte> into) const {
+    return read_some(offset, into);
+  }
+  /// Starts reading these bytes from the disk, without waiting for them.
+  virtual void prefetch(std::uint64_t, std::uint64_t) const {}
+};
+
+struct FileIdentity {
+  std::uint32_t dev_major = 0;
+  std::uint32_t dev_minor = 0;
+  std::uint64_t inode = 0;
 };
 
 /// Owns the descriptor, so the inode number cannot be reused while the source lives.
@@ -31,15 +43,20 @@ class FileSource final : public Source {
   FileSource& operator=(const FileSource&) = delete;
   std::uint64_t size() const override { return size_; }
   std::size_t read_some(std::uint64_t offset, std::span<std::byte> into) const override;
+  std::size_t read_cached(std::uint64_t offset, std::span<std::byte> into) const override;
+  void prefetch(std::uint64_t offset, std::uint64_t size) const override;
   bool changed() const override;
-  std::uint64_t inode() const { return inode_; }
+  const FileIdentity& identity() const { return identity_; }
+  unsigned owner() const { return owner_; }  // user id
+  std::int64_t mtime_ns() const { return mtime_ns_; }
 
  private:
-  FileSource(int fd, std::uint64_t size, std::int64_t mtime_ns, std::uint64_t inode);
+  FileSource(int fd, std::uint64_t size, std::int64_t mtime_ns, FileIdentity identity, unsigned owner);
   int fd_;
   std::uint64_t size_;
   std::int64_t mtime_ns_;
-  std::uint64_t inode_;
+  FileIdentity identity_;
+  unsigned owner_;
 };
 
 class BufferSource final : public Source {
@@ -61,6 +78,8 @@ class CachedReader {
   bool read(std::uint64_t offset, std::span<std::byte> into) const;
   /// Like read, but past the blocks: for long sequential reads.
   bool read_through(std::uint64_t offset, std::span<std::byte> into) const;
+  /// Starts reading from the disk what lies there and is not in memory.
+  void prefetch(std::uint64_t offset, std::uint64_t size) const;
 
  private:
   struct Block {

@@ -3,27 +3,32 @@
 #include <elf.h>
 
 #include <algorithm>
-#include <cstring>
 #include <deque>
 #include <map>
+#include <tuple>
 #include <unordered_map>
 
+#include "elf/debug_file.hpp"
 #include "elf/demangle.hpp"
+#include "elf/symbol_table.hpp"
 #include "elf/xz.hpp"
 
 namespace hangtrace::elf {
 
 namespace {
 
-constexpr std::size_t symbols_per_read = 4096;
-constexpr std::size_t max_name = 64 << 10;
 constexpr std::uint64_t max_packed = 64 << 20;
 constexpr std::size_t max_unpacked = 256 << 20;
+constexpr std::uint64_t max_separate_symbols = 48 << 20;  // bytes
+constexpr std::size_t max_aliases = 64;                   // of one address
+
+using Answers = std::unordered_map<Address, const Symbol*>;  // by queried va
 
 }  // namespace
 
 struct SymbolCache {
-  std::unordered_map<Address, const Symbol*> answers;  // by queried va
+  Answers answers;
+  Answers separate_answers;  // from the separate debug file
   std::unordered_map<Address, const Symbol*> by_start;
   std::deque<Symbol> symbols;  // stable addresses
   std::map<std::string, std::optional<Address>, std::less<>> by_name;
@@ -40,123 +45,54 @@ void DeleteSymbolCache::operator()(SymbolCache* cache) const {
 
 namespace {
 
-// One symbol table with its strings.
-class Table {
- public:
-  static std::optional<Table> of(const Module& module, std::uint32_t type) {
-    const auto& sections = module.sections();
-    const auto found = std::ranges::find(sections, type, &Section::type);
-    if (found == sections.end() || found->link >= sections.size()) return std::nullopt;
-    return Table(module, *found, sections[found->link]);
-  }
-
-  // Calls visit(const Elf64_Sym&) for each symbol; stops at the first part that cannot be read.
-  template <class Visit>
-  void each(Visit visit) const {
-    const std::uint64_t size = module_->bytes().source().size();
-    if (symbols_.offset > size) return;
-    std::uint64_t left = std::min(symbols_.size, size - symbols_.offset) / sizeof(Elf64_Sym);
-    std::vector<Elf64_Sym> part(std::min<std::uint64_t>(left, symbols_per_read));
-    for (std::uint64_t offset = symbols_.offset; left != 0;) {
-      const std::size_t count = std::min<std::uint64_t>(left, part.size());
-      const auto bytes = std::as_writable_bytes(std::span(part).first(count));
-      if (!module_->bytes().read_through(offset, bytes)) return;
-      for (const Elf64_Sym& symbol : std::span(part).first(count)) visit(symbol);
-      offset += bytes.size();
-      left -= count;
-    }
-  }
-
-  // Without a version suffix; empty if it does not end within the table.
-  std::string name(std::uint32_t at) const {
-    std::string text;
-    char piece[256];
-    for (std::uint64_t position = at; position < strings_.size && text.size() < max_name;) {
-      const std::size_t count = std::min<std::uint64_t>(sizeof piece, strings_.size - position);
-      if (!module_->read_file(strings_.offset + position, std::as_writable_bytes(std::span(piece, count))))
-        return {};
-      const void* end = std::memchr(piece, 0, count);
-      if (end != nullptr) {
-        text.append(piece, static_cast<std::size_t>(static_cast<const char*>(end) - piece));
-        const std::size_t version = text.find('@', 1);
-        return version == std::string::npos ? text : text.substr(0, version);
-      }
-      text.append(piece, count);
-      position += count;
-    }
-    return {};
-  }
-
-  // Positions in the strings at which one of the names (with its NUL) begins. Names may be the tail of
-  // others.
-  std::unordered_map<std::uint32_t, std::size_t> positions(std::span<const std::string_view> names) const {
-    std::unordered_map<std::uint32_t, std::size_t> result;
-    std::size_t longest = 0;
-    for (const std::string_view name : names) longest = std::max(longest, name.size() + 1);
-    std::vector<char> window(std::min<std::uint64_t>(strings_.size, (1 << 20) + longest));
-    for (std::uint64_t begin = 0; begin < strings_.size;) {
-      const std::size_t count = std::min<std::uint64_t>(window.size(), strings_.size - begin);
-      if (!module_->bytes().read_through(strings_.offset + begin,
-                                         std::as_writable_bytes(std::span(window).first(count))))
-        break;
-      for (std::size_t i = 0; i < names.size(); ++i) {
-        const std::string needle = std::string(names[i]) + '\0';
-        const char* from = window.data();
-        const char* const end = window.data() + count;
-        while (const void* hit =
-                   ::memmem(from, static_cast<std::size_t>(end - from), needle.data(), needle.size())) {
-          const auto* at = static_cast<const char*>(hit);
-          result.emplace(static_cast<std::uint32_t>(begin + static_cast<std::uint64_t>(at - window.data())),
-                         i);
-          from = at + 1;
-        }
-      }
-      if (count < window.size() || begin + count >= strings_.size) break;
-      begin += count - longest;  // a name may lie across the end of the window
-    }
-    return result;
-  }
-
- private:
-  Table(const Module& module, Section symbols, Section strings)
-      : module_(&module), symbols_(std::move(symbols)), strings_(std::move(strings)) {}
-  const Module* module_;
-  Section symbols_;
-  Section strings_;
-};
-
 bool is_function(const Elf64_Sym& symbol) {
   const unsigned type = ELF64_ST_TYPE(symbol.st_info);
   return symbol.st_shndx != SHN_UNDEF && (type == STT_FUNC || type == STT_GNU_IFUNC || type == STT_NOTYPE);
 }
 
-struct Candidate {
-  bool found = false;
+// All symbols that begin where the innermost one around an address does.
+struct Found {
   Address start = 0;
-  std::uint64_t size = 0;
-  std::uint32_t name = 0;
-  bool local = false;
+  std::vector<Elf64_Sym> aliases;  // empty: nothing found
+
+  void offer(const Elf64_Sym& symbol) {
+    if (!aliases.empty() && symbol.st_value < start) return;
+    if (!aliases.empty() && symbol.st_value > start) aliases.clear();
+    start = symbol.st_value;
+    if (aliases.size() < max_aliases) aliases.push_back(symbol);
+  }
 };
 
-std::size_t leading_underscores(const std::string& name) {
-  return name.starts_with("_Z") ? 0 : std::min(name.find_first_not_of('_'), name.size());
+// The C library's public names are weak, beside a global one with underscores: `read` and `__read`. So the
+// underscores count for more than the binding.
+auto alias_order(const Elf64_Sym& symbol, const std::string& name) {
+  const unsigned binding = ELF64_ST_BIND(symbol.st_info);
+  const std::size_t underscores = name.starts_with("_Z") || name.starts_with("_R")
+                                      ? 0
+                                      : std::min(name.find_first_not_of('_'), name.size());
+  const std::size_t at = name.find('@', 1);
+  const int version = at == std::string::npos ? 1 : name.compare(at, 2, "@@") == 0 ? 0 : 2;
+  return std::tuple(name.empty(), binding == STB_LOCAL, underscores, binding == STB_WEAK, version,
+                    name.size(), name);
 }
 
-// Of several names of one function the one people know: exported, `read` before `__read`, then a fixed order.
-bool preferred(const Table& table, const Candidate& candidate, const Candidate& present) {
-  if (candidate.local != present.local) return !candidate.local;
-  const std::string name = table.name(candidate.name);
-  const std::string other = table.name(present.name);
-  const auto key = [](const std::string& text) {
-    return std::tuple(text.empty(), leading_underscores(text), text.size(), text);
-  };
-  return key(name) < key(other);
-}
+struct Name {
+  std::string text;  // without version
+  std::uint64_t size = 0;
+};
 
-bool better(const Table& table, const Candidate& candidate, const Candidate& present) {
-  if (!present.found) return true;
-  if (candidate.start != present.start) return candidate.start > present.start;
-  return preferred(table, candidate, present);
+Name best_name(const SymbolTable& table, const Found& found) {
+  std::string best;
+  const Elf64_Sym* chosen = nullptr;
+  for (const Elf64_Sym& symbol : found.aliases) {
+    std::string name = table.name(symbol.st_name);
+    if (chosen != nullptr && alias_order(symbol, name) >= alias_order(*chosen, best)) continue;
+    best = std::move(name);
+    chosen = &symbol;
+  }
+  // Marks of the assembler, such as aarch64's "$x", name no function.
+  if (chosen == nullptr || best.starts_with('$') || best.starts_with(".L")) return {};
+  return {best.substr(0, best.find('@', 1)), chosen->st_size};
 }
 
 // A coarse map of the addresses asked for, so that nearly all symbols are refused with one bit test.
@@ -187,63 +123,100 @@ class Filter {
   std::vector<std::uint64_t> words_;
 };
 
-// Symbols of size 0 (assembly) are taken only if no other symbol begins between them and the address. That
-// holds only in a table of all functions, not in .dynsym.
-void find_sizeless(const Table& table, const std::vector<Address>& wanted, std::vector<Candidate>& found) {
-  std::vector<Candidate> nearest(wanted.size());
-  table.each([&](const Elf64_Sym& symbol) {
+// One symbol table to be searched for addresses of one module.
+struct Pass {
+  const Module* module;
+  SymbolTable table;
+  bool all_functions;            // it lists local functions, too
+  std::vector<Address>* wanted;  // sorted; what was found is removed
+  Answers* answers;
+  std::vector<Found> found{};  // for each of wanted
+  bool cold = false;
+};
+
+bool within_section(const Module& module, const Elf64_Sym& symbol, Address va) {
+  if (symbol.st_shndx >= module.sections().size()) return false;
+  const Section& section = module.sections()[symbol.st_shndx];
+  return va >= section.va && va - section.va < section.size;
+}
+
+// Symbols of size 0 (assembly) are taken only if no other symbol begins between them and the address, and
+// the section does not end there either. That holds only in a table of all functions, not in .dynsym.
+void find_sizeless(Pass& pass) {
+  const std::vector<Address>& wanted = *pass.wanted;
+  std::vector<Found> nearest(wanted.size());
+  pass.table.each([&](const Elf64_Sym& symbol) {
     if (!is_function(symbol)) return;
     const auto at = std::ranges::lower_bound(wanted, symbol.st_value);
-    if (at == wanted.end()) return;
-    Candidate& present = nearest[static_cast<std::size_t>(at - wanted.begin())];
-    const Candidate candidate{true, symbol.st_value, symbol.st_size, symbol.st_name,
-                              ELF64_ST_BIND(symbol.st_info) == STB_LOCAL};
-    if (better(table, candidate, present)) present = candidate;
+    if (at != wanted.end()) nearest[static_cast<std::size_t>(at - wanted.begin())].offer(symbol);
   });
   for (std::size_t i = 0; i < wanted.size(); ++i) {
-    if (i != 0 && nearest[i - 1].found && (!nearest[i].found || nearest[i].start < nearest[i - 1].start)) {
-      nearest[i] = nearest[i - 1];
-    }
-    if (!found[i].found && nearest[i].found && nearest[i].size == 0) found[i] = nearest[i];
+    if (i != 0 && nearest[i].aliases.empty()) nearest[i] = nearest[i - 1];
+    const Found& found = nearest[i];
+    const bool reaches = std::ranges::all_of(found.aliases, [&](const Elf64_Sym& symbol) {
+      return symbol.st_size == 0 && within_section(pass.table.module(), symbol, wanted[i]);
+    });
+    if (pass.found[i].aliases.empty() && reaches) pass.found[i] = found;
   }
 }
 
-// Answers what it can of the sorted `wanted` and removes it from there.
-void search(const Module& module, const Table& table, bool all_functions, SymbolCache& cache,
-            std::vector<Address>& wanted) {
+void scan(Pass& pass) {
+  const std::vector<Address>& wanted = *pass.wanted;
   const Filter filter(wanted);
-  std::vector<Candidate> found(wanted.size());
+  pass.found.resize(wanted.size());
   bool sizeless = false;
-  table.each([&](const Elf64_Sym& symbol) {
+  pass.table.each([&](const Elf64_Sym& symbol) {
     if (symbol.st_size == 0)
       sizeless = sizeless || (is_function(symbol) && ELF64_ST_TYPE(symbol.st_info) == STT_FUNC);
     if (!filter.may_hold(symbol.st_value, symbol.st_size) || !is_function(symbol)) return;
-    const Candidate candidate{true, symbol.st_value, symbol.st_size, symbol.st_name,
-                              ELF64_ST_BIND(symbol.st_info) == STB_LOCAL};
     auto at = static_cast<std::size_t>(std::ranges::lower_bound(wanted, symbol.st_value) - wanted.begin());
-    for (; at < wanted.size() && wanted[at] - symbol.st_value < symbol.st_size; ++at) {
-      if (better(table, candidate, found[at])) found[at] = candidate;
-    }
+    for (; at < wanted.size() && wanted[at] - symbol.st_value < symbol.st_size; ++at)
+      pass.found[at].offer(symbol);
   });
-  const bool missing = !std::ranges::all_of(found, &Candidate::found);
-  if (all_functions && sizeless && missing) find_sizeless(table, wanted, found);
-  std::vector<Address> left;
-  for (std::size_t i = 0; i < wanted.size(); ++i) {
-    const Candidate& candidate = found[i];
-    std::string name =
-        candidate.found && module.is_code(candidate.start) ? table.name(candidate.name) : std::string();
-    if (name.empty()) {
-      left.push_back(wanted[i]);
-      continue;
-    }
-    const Symbol*& symbol = cache.by_start[candidate.start];
-    if (symbol == nullptr) {
-      cache.symbols.push_back({demangle(name), candidate.start, candidate.size});
-      symbol = &cache.symbols.back();
-    }
-    cache.answers[wanted[i]] = symbol;
+  const bool missing =
+      std::ranges::any_of(pass.found, [](const Found& found) { return found.aliases.empty(); });
+  if (pass.all_functions && sizeless && missing) find_sizeless(pass);
+}
+
+void prefetch_names(const Pass& pass) {
+  std::vector<std::uint32_t> names;
+  for (const Found& found : pass.found) {
+    for (const Elf64_Sym& symbol : found.aliases) names.push_back(symbol.st_name);
   }
-  wanted = std::move(left);
+  pass.table.prefetch_names(names);
+}
+
+void answer(Pass& pass) {
+  SymbolCache& cache = pass.module->symbol_cache();
+  std::vector<Address> left;
+  for (std::size_t i = 0; i < pass.wanted->size(); ++i) {
+    const Found& found = pass.found[i];
+    const Address va = (*pass.wanted)[i];
+    const bool usable = !found.aliases.empty() && pass.module->is_code(found.start);
+    const Symbol*& symbol = cache.by_start[found.start];
+    if (usable && symbol == nullptr) {
+      if (Name name = best_name(pass.table, found); !name.text.empty()) {
+        cache.symbols.push_back({demangle(name.text), found.start, name.size});
+        symbol = &cache.symbols.back();
+      }
+    }
+    if (usable && symbol != nullptr) {
+      (*pass.answers)[va] = symbol;
+    } else {
+      left.push_back(va);
+    }
+  }
+  *pass.wanted = std::move(left);
+}
+
+// Tables of several files are read from the disk side by side, should they not be in memory.
+void run(std::vector<Pass> passes) {
+  for (Pass& pass : passes) pass.cold = pass.table.prefetch();
+  for (Pass& pass : passes) scan(pass);
+  for (const Pass& pass : passes) {
+    if (pass.cold) prefetch_names(pass);
+  }
+  for (Pass& pass : passes) answer(pass);
 }
 
 const Module* debug_data(const Module& module) {
@@ -260,23 +233,51 @@ const Module* debug_data(const Module& module) {
   return cache.debug_data.get();
 }
 
-void symbolize_module(const Module& module, std::vector<Address>& wanted) {
-  std::ranges::sort(wanted);
-  wanted.erase(std::ranges::unique(wanted).begin(), wanted.end());
-  SymbolCache& cache = module.symbol_cache();
-  const auto use = [&](const Module& tables, std::uint32_t type) {
-    if (wanted.empty()) return;
-    if (const auto table = Table::of(tables, type)) search(module, *table, type == SHT_SYMTAB, cache, wanted);
-  };
-  use(module, SHT_SYMTAB);
-  use(module, SHT_DYNSYM);
-  if (!wanted.empty()) {
-    if (const Module* data = debug_data(module)) use(*data, SHT_SYMTAB);
+using Wanted = std::map<Module*, std::vector<Address>>;
+
+// What of the queries is not in the answers yet, sorted.
+Wanted new_addresses(std::span<const SymbolQuery> queries, Answers SymbolCache::*answers) {
+  Wanted wanted;
+  for (const SymbolQuery& query : queries) {
+    if (query.module != nullptr && !(query.module->symbol_cache().*answers).contains(query.va))
+      wanted[query.module].push_back(query.va);
   }
-  for (const Address va : wanted) cache.answers[va] = nullptr;
+  for (auto& [module, addresses] : wanted) {
+    std::ranges::sort(addresses);
+    addresses.erase(std::ranges::unique(addresses).begin(), addresses.end());
+  }
+  return wanted;
 }
 
-void find_in(const Table& table, std::span<const std::string_view> names,
+// `tables` gives the file whose table of that type is to be searched for a module, or null.
+template <class Tables>
+void search(Wanted& wanted, std::uint32_t type, std::uint64_t max_size, Answers SymbolCache::*answers,
+            Tables tables) {
+  std::vector<Pass> passes;
+  for (auto& [module, addresses] : wanted) {
+    const Module* file = addresses.empty() ? nullptr : tables(*module);
+    auto table = file == nullptr ? std::nullopt : SymbolTable::of(*file, type);
+    if (table && table->size() <= max_size) {
+      passes.push_back({module, *table, type == SHT_SYMTAB, &addresses, &(module->symbol_cache().*answers)});
+    }
+  }
+  run(std::move(passes));
+}
+
+std::vector<const Symbol*> collect(std::span<const SymbolQuery> queries, const Wanted& unanswered,
+                                   Answers SymbolCache::*answers) {
+  for (const auto& [module, addresses] : unanswered) {
+    for (const Address va : addresses) (module->symbol_cache().*answers)[va] = nullptr;
+  }
+  std::vector<const Symbol*> result;
+  result.reserve(queries.size());
+  for (const SymbolQuery& query : queries) {
+    result.push_back(query.module == nullptr ? nullptr : (query.module->symbol_cache().*answers)[query.va]);
+  }
+  return result;
+}
+
+void find_in(const SymbolTable& table, std::span<const std::string_view> names,
              std::vector<std::optional<Address>>& found) {
   const auto positions = table.positions(names);
   if (positions.empty()) return;
@@ -297,19 +298,24 @@ void find_in(const Table& table, std::span<const std::string_view> names,
 }  // namespace
 
 std::vector<const Symbol*> symbolize(std::span<const SymbolQuery> queries) {
-  std::map<Module*, std::vector<Address>> wanted;
-  for (const SymbolQuery& query : queries) {
-    if (query.module != nullptr && !query.module->symbol_cache().answers.contains(query.va)) {
-      wanted[query.module].push_back(query.va);
-    }
-  }
-  for (auto& [module, addresses] : wanted) symbolize_module(*module, addresses);
-  std::vector<const Symbol*> answers;
-  answers.reserve(queries.size());
-  for (const SymbolQuery& query : queries) {
-    answers.push_back(query.module == nullptr ? nullptr : query.module->symbol_cache().answers[query.va]);
-  }
-  return answers;
+  constexpr auto answers = &SymbolCache::answers;
+  constexpr std::uint64_t any_size = ~std::uint64_t{0};
+  const auto own = [](const Module& module) { return &module; };
+  Wanted wanted = new_addresses(queries, answers);
+  search(wanted, SHT_SYMTAB, any_size, answers, own);
+  search(wanted, SHT_DYNSYM, any_size, answers, own);
+  search(wanted, SHT_SYMTAB, any_size, answers, debug_data);
+  return collect(queries, wanted, answers);
+}
+
+std::vector<const Symbol*> symbolize_separate(std::span<const SymbolQuery> queries) {
+  constexpr auto answers = &SymbolCache::separate_answers;
+  Wanted wanted = new_addresses(queries, answers);
+  search(wanted, SHT_SYMTAB, max_separate_symbols, answers, [](const Module& module) -> const Module* {
+    // A file that has its table itself has no better one elsewhere.
+    return SymbolTable::of(module, SHT_SYMTAB) ? nullptr : module.separate_debug_file();
+  });
+  return collect(queries, wanted, answers);
 }
 
 std::vector<std::optional<Address>> find_symbols(Module& module, std::span<const std::string_view> names) {
@@ -322,7 +328,7 @@ std::vector<std::optional<Address>> find_symbols(Module& module, std::span<const
   unknown.erase(std::ranges::unique(unknown).begin(), unknown.end());
   const auto use = [&](const Module& tables, std::uint32_t type) {
     if (unknown.empty()) return;
-    const auto table = Table::of(tables, type);
+    const auto table = SymbolTable::of(tables, type);
     if (!table) return;
     std::vector<std::optional<Address>> found(unknown.size());
     find_in(*table, unknown, found);

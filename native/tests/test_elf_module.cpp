@@ -145,6 +145,20 @@ TEST_CASE("names are demangled, other text is left alone") {
   CHECK(elf::demangle("sem_wait") == "sem_wait");
   CHECK(elf::demangle("_Zbroken") == "_Zbroken");
   CHECK(elf::demangle("") == "");
+  CHECK(elf::demangle("_Z4workv.part.0") == "work() [clone .part.0]");
+  CHECK(elf::demangle("_Z4workv.llvm.1234") == "work()");
+}
+
+TEST_CASE("Rust's older mangling: without hash, escapes undone") {
+  CHECK(elf::demangle("_ZN4core3fmt9Formatter3pad17h0123456789abcdefE") == "core::fmt::Formatter::pad");
+  CHECK(elf::demangle(
+            "_ZN71_$LT$Test$u20$$u2b$$u20$$u27$static$u20$as$u20$foo..Bar$LT$Test$GT$$GT$3bar17h930b740aa94"
+            "f1d3aE") == "<Test + 'static as foo::Bar<Test>>::bar");
+  CHECK(elf::demangle("_ZN3foo17h05af221e174051e9E") == "foo");
+  // No hash, or one that is none: C++.
+  CHECK(elf::demangle("_ZN3foo3barEv") == "foo::bar()");
+  CHECK(elf::demangle("_ZN3foo17h05af221e174051eXE") == "foo::h05af221e174051eX");
+  CHECK(elf::demangle("_ZN7a$zz$b_17h05af221e174051e9E") == "a$zz$b_");
 }
 
 TEST_CASE("broken xz data is refused") {

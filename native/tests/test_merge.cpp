@@ -61,3 +61,15 @@ TEST_CASE("merge: the tail-call interpreter") {
   REQUIRE(merge(frames, pythons({{"f", true}})));
   CHECK(names(frames) == std::vector<std::string>{"read", "py f", "main"});
 }
+
+TEST_CASE("merge: a trampoline of perf support does not show its Python function a second time") {
+  auto frames = natives({"poll", "_PyEval_EvalFrameDefault", "py::inner:x.py", "_PyEval_Vector",
+                         "_PyEval_EvalFrameDefault", "py::outer:x.py", "made by others", "main"});
+  for (const std::size_t i : {2, 5, 6}) frames[i].module = jit_module;
+  auto unmerged = frames;
+  REQUIRE(merge(frames, pythons({{"inner", true}, {"outer", true}})));
+  CHECK(names(frames) ==
+        std::vector<std::string>{"poll", "py inner", "_PyEval_Vector", "py outer", "made by others", "main"});
+  CHECK_FALSE(merge(unmerged, pythons({{"inner", true}})));
+  CHECK(unmerged.size() == 8);
+}

@@ -1,6 +1,8 @@
 #include <doctest/doctest.h>
 #include <fcntl.h>
 
+#include <algorithm>
+
 #include "elf/module.hpp"
 #include "elf/symbols.hpp"
 #include "elf/xz.hpp"
@@ -90,6 +92,49 @@ TEST_CASE("a symbol without size reaches up to the next one, and only in a full 
   const auto [stripped, same_text] = build(SHT_DYNSYM);
   CHECK(name_of(*stripped, same_text + 0x10) == "");
   CHECK(name_of(*stripped, same_text + 0x50) == "sized");
+}
+
+TEST_CASE("of several names of one address the one that people know is taken") {
+  const auto chosen = [](std::vector<ElfBuilder::Symbol> symbols) {
+    ElfBuilder builder;
+    const auto text = builder.add_section(".text", SHT_PROGBITS, Bytes(0x100));
+    for (auto& symbol : symbols) symbol.va += text;
+    builder.add_symbols(symbols);
+    const auto forwards = name_of(*open_built(builder), text + 8);
+    std::ranges::reverse(symbols);
+    ElfBuilder other;
+    other.add_section(".text", SHT_PROGBITS, Bytes(0x100));
+    other.add_symbols(symbols);
+    CHECK(name_of(*open_built(other), text + 8) == forwards);  // whatever their order
+    return forwards;
+  };
+  CHECK(chosen({{"local", 0, 16, STT_FUNC, STB_LOCAL}, {"__exported", 0, 16}}) == "__exported");
+  CHECK(chosen({{"strong", 0, 16}, {"weak", 0, 16, STT_FUNC, STB_WEAK}}) == "strong");
+  CHECK(chosen({{"__strong", 0, 16}, {"_weak", 0, 16, STT_FUNC, STB_WEAK}}) == "_weak");
+  CHECK(chosen({{"memmove@@V2", 0, 16}, {"memcpy@V1", 0, 16}, {"memory", 0, 16}}) == "memmove");
+  CHECK(chosen({{"bb", 0, 16}, {"a", 0, 16}, {"c", 0, 16}}) == "a");
+  CHECK(chosen({{"unsized", 0, 0}, {"zsized", 0, 16, STT_FUNC, STB_LOCAL}}) == "zsized");
+  CHECK(chosen({{"resolved", 0, 16, STT_GNU_IFUNC}}) == "resolved");
+  CHECK(chosen({{"work.part.0", 0, 16, STT_FUNC, STB_LOCAL}}) == "work.part.0");
+  CHECK(chosen({{"_Z4workv.cold", 0, 16, STT_FUNC, STB_LOCAL}}) == "work() [clone .cold]");
+  CHECK(chosen({{"$x", 0, 16, STT_NOTYPE, STB_LOCAL}}) == "");
+}
+
+TEST_CASE("a symbol without size ends at the next symbol and with its section") {
+  ElfBuilder builder;
+  const auto init = builder.add_section(".init", SHT_PROGBITS, Bytes(0x20));
+  const auto plt = builder.add_section(".plt", SHT_PROGBITS, Bytes(0x40));
+  builder.add_symbols({{"_init", init, 0}});
+  const auto module = open_built(builder);
+  CHECK(name_of(*module, init + 0x1f) == "_init");
+  CHECK(name_of(*module, plt) == "");
+  CHECK(name_of(*module, plt + 0x10) == "");
+
+  ElfBuilder ended;
+  const auto text = ended.add_section(".text", SHT_PROGBITS, Bytes(0x100));
+  ended.add_symbols({{"label", text, 0}, {"function", text, 0x10}});
+  CHECK(name_of(*open_built(ended), text + 8) == "function");
+  CHECK(name_of(*open_built(ended), text + 0x20) == "");  // the function there has ended
 }
 
 TEST_CASE("symbols are found by name, exported before local, also as the tail of another name") {

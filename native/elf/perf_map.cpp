@@ -1,0 +1,98 @@
+#include "elf/perf_map.hpp"
+
+#include <algorithm>
+#include <string_view>
+
+#include "elf/open.hpp"
+#include "proc/scan.hpp"
+#include "proc/status.hpp"
+
+namespace hangtrace::elf {
+
+namespace {
+
+constexpr std::uint64_t max_file = 64 << 20;
+constexpr std::size_t part_size = 256 << 10;
+constexpr std::size_t max_name = 4096;
+
+struct Line {
+  Address start = 0;
+  std::uint64_t size = 0;
+  std::string_view name;
+};
+
+std::optional<Line> parse(std::string_view text) {
+  if (text.starts_with("0x")) text.remove_prefix(2);
+  proc::Scanner scan(text);
+  Line line;
+  if (!scan.hex(line.start) || !scan.skip(' ') || !scan.hex(line.size) || !scan.skip(' '))
+    return std::nullopt;
+  line.name = scan.rest();
+  return line;
+}
+
+// Calls visit(Line) for each whole line.
+template <class Visit>
+void each_line(const Source& source, Visit visit) {
+  std::string kept;  // the beginning of a line whose end is in the next part
+  std::vector<std::byte> part(part_size);
+  const std::uint64_t end = std::min(source.size(), max_file);
+  for (std::uint64_t offset = 0; offset < end;) {
+    const std::size_t count =
+        source.read_some(offset, std::span(part).first(std::min<std::uint64_t>(part_size, end - offset)));
+    if (count == 0) return;
+    offset += count;
+    std::string_view text(reinterpret_cast<const char*>(part.data()), count);
+    for (std::size_t newline; (newline = text.find('\n')) != std::string_view::npos;) {
+      std::string_view line = text.substr(0, newline);
+      if (!kept.empty()) line = kept.append(line);
+      if (const auto parsed = parse(line)) visit(*parsed);
+      kept.clear();
+      text.remove_prefix(newline + 1);
+    }
+    if (kept.size() + text.size() <= part_size) kept.append(text);
+  }
+}
+
+std::unique_ptr<FileSource> open_map(const std::string& proc_root, int pid) {
+  const auto status = proc::read_status(proc_root, pid);
+  if (!status || !status->user) return nullptr;
+  const int inside = status->ids_by_namespace.empty() ? pid : status->ids_by_namespace.back();
+  auto source = open_below(proc_root + "/" + std::to_string(pid) + "/root",
+                           "/tmp/perf-" + std::to_string(inside) + ".map");
+  // /tmp is everybody's: a name that a stranger wrote there is none.
+  if (source && source->owner() != 0 && source->owner() != status->user) return nullptr;
+  return source;
+}
+
+}  // namespace
+
+std::vector<std::optional<JitSymbol>> PerfMap::names(std::span<const Address> addresses) {
+  std::vector<std::optional<JitSymbol>> result(addresses.size());
+  const auto source = addresses.empty() ? nullptr : open_map(proc_root_, pid_);
+  if (!source) return result;
+  if (source->mtime_ns() != mtime_ns_ || source->size() != size_) known_.clear();
+  mtime_ns_ = source->mtime_ns();
+  size_ = source->size();
+
+  std::vector<Address> wanted;
+  for (const Address address : addresses) {
+    if (!known_.contains(address)) wanted.push_back(address);
+  }
+  if (!wanted.empty()) {
+    std::ranges::sort(wanted);
+    wanted.erase(std::ranges::unique(wanted).begin(), wanted.end());
+    for (const Address address : wanted) known_[address] = std::nullopt;
+    each_line(*source, [&](const Line& line) {
+      // Code may be made anew at the same place: the last line tells what is there now.
+      for (auto at = std::ranges::lower_bound(wanted, line.start);
+           at != wanted.end() && *at - line.start < line.size; ++at) {
+        known_[*at] = JitSymbol{std::string(line.name.substr(0, max_name)), line.start, line.size};
+      }
+    });
+  }
+  for (std::size_t i = 0; i < addresses.size(); ++i) result[i] = known_[addresses[i]];
+  return result;
+}
+
+}  // namespace hangtrace::elf
