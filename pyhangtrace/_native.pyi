@@ -86,6 +86,25 @@ class PythonCapture(TypedDict):
     problem: str | None
     thread_count: int
 
+class TaskCapture(TypedDict):
+    """An asyncio task, or a suspended greenlet."""
+
+    kind: str  # "asyncio" | "greenlet"
+    address: int
+    name: str
+    tid: int | None  # thread whose event loop it belongs to; None: no thread runs that loop, or unknown
+    current: bool  # it runs, or its thread is blocked inside of it
+    done: bool
+    moved: bool  # its thread ran while this picture was taken: nothing here is sure
+    exception: str | None  # done: type of the exception that ended it
+    awaits: (
+        str | None
+    )  # "Queue.get", "sleep", "task 'reader'", "gather of 3, 2 pending", "Future", "ready", …
+    awaits_address: int | None  # of the awaited future or task
+    wakes_in_s: float | None  # sleep: seconds until its timer, counted from the picture
+    frames: list[FrameTuple]  # innermost first, Python only
+    problem: str | None  # why the frames are not whole
+
 class ProcessCapture(TypedDict):
     pid: int
     # None, or why there is nothing or not everything: "gone", "not_permitted", "mmap_lock_held", "kernel_thread",
@@ -95,6 +114,8 @@ class ProcessCapture(TypedDict):
     exec_changed: bool  # it called execve while this picture was taken: frames are left out
     threads: list[ThreadCapture]
     python: PythonCapture | None
+    tasks: list[TaskCapture]
+    tasks_left_out: int  # more than are looked at
     notes: list[str]
     # (source, "used" | "refused" | "absent" | "failed" | "limited", reason) of further ways to registers that this
     # process needed: "ebpf registers".

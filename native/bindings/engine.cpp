@@ -213,6 +213,24 @@ py::object convert(const std::optional<capture::Python>& python) {
   return result;
 }
 
+py::dict convert(const capture::Task& task) {
+  py::dict result;
+  result["kind"] = task.kind == capture::TaskKind::asyncio ? "asyncio" : "greenlet";
+  result["address"] = task.address;
+  result["name"] = text(task.name);
+  result["tid"] = optional_int(task.tid);
+  result["current"] = task.current;
+  result["done"] = task.done;
+  result["moved"] = task.moved;
+  result["exception"] = text_or_none(task.exception);
+  result["awaits"] = text_or_none(task.awaits);
+  result["awaits_address"] = optional_int(task.awaits_object);
+  result["wakes_in_s"] = task.wakes_in_s ? py::object(py::float_(*task.wakes_in_s)) : py::object(py::none());
+  result["frames"] = convert(task.frames);
+  result["problem"] = text_or_none(task.problem);
+  return result;
+}
+
 py::dict convert(const capture::Process& process) {
   py::dict result;
   result["pid"] = process.pid;
@@ -225,6 +243,12 @@ py::dict convert(const capture::Process& process) {
   }
   result["threads"] = threads;
   result["python"] = convert(process.python);
+  py::list tasks;
+  for (const capture::Task& task : process.tasks) {
+    tasks.append(convert(task));
+  }
+  result["tasks"] = tasks;
+  result["tasks_left_out"] = process.tasks_left_out;
   result["notes"] = texts(process.notes);
   py::list rungs;
   for (const capture::Rung& rung : process.rungs) {

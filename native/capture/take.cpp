@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "capture/look.hpp"
+#include "capture/tasks.hpp"
 
 namespace hangtrace::capture {
 
@@ -236,6 +237,7 @@ void take(Look& look, const Options& options, const std::string& proc_root) {
     taker.read_python();
   }
   mark_moved(sampled);
+  add_tasks(look);
   look.known->pages().forget();
   const auto stat = proc::read_process_stat(proc_root, sampled.process.pid);
   if (!stat || identity_of(*stat) != sampled.identity) {
@@ -243,6 +245,7 @@ void take(Look& look, const Options& options, const std::string& proc_root) {
     look.known.reset();
     look.python.reset();
     sampled.process.python.reset();
+    sampled.process.tasks.clear();
     sampled.process.notes.emplace_back(stat ? "it started another program while it was looked at"
                                             : "it ended while it was looked at");
     if (!stat) {

@@ -90,6 +90,25 @@ struct Python {
   std::size_t thread_count = 0;
 };
 
+enum class TaskKind { asyncio, greenlet };
+
+/// A piece of work that the program itself switches to: an asyncio task or a suspended greenlet.
+struct Task {
+  TaskKind kind = TaskKind::asyncio;
+  Address address = 0;
+  std::string name;
+  std::optional<int> tid;  // thread whose event loop it belongs to
+  bool current = false;
+  bool done = false;
+  bool moved = false;     // its thread ran while this picture was taken: nothing here is sure
+  std::string exception;  // done: type of the exception that ended it
+  std::string awaits;     // empty: not known, or nothing
+  std::optional<Address> awaits_object;
+  std::optional<double> wakes_in_s;  // sleep
+  std::vector<Frame> frames;         // innermost first
+  std::string problem;               // why frames are not whole
+};
+
 enum class Error { none, gone, not_permitted, mmap_lock_held, kernel_thread, zombie, bits32, unreadable };
 
 /// A way to get at registers that this process needed: its name in the report, and what became of it.
@@ -105,6 +124,8 @@ struct Process {
   bool exec_changed = false;
   std::vector<Thread> threads;  // by tid
   std::optional<Python> python;
+  std::vector<Task> tasks;
+  std::size_t tasks_left_out = 0;
   std::vector<std::string> notes;
   std::vector<Rung> rungs;
 };

@@ -1,6 +1,7 @@
 #include "python/process.hpp"
 
 #include <algorithm>
+#include <array>
 
 #include "python/native_ids.hpp"
 #include "python/process_state.hpp"
@@ -28,6 +29,45 @@ std::optional<Interpreter> PythonProcess::State::main_interpreter() {
   return first == all.end() ? all.back() : *first;
 }
 
+std::vector<std::optional<Address>> PythonProcess::State::find_modules(
+    const Interpreter& interpreter, std::span<const std::string_view> names) {
+  const std::vector<Objects::Item> items = objects.dict(interpreter.modules);
+  if (known_modules.size() > 64) known_modules.clear();
+  KnownModules& known = known_modules[interpreter.modules];
+  const Address last_key = items.empty() ? 0 : items.back().first;
+  const bool same = known.count == items.size() && known.last_key == last_key;
+  known.count = items.size();
+  known.last_key = last_key;
+  std::vector<std::optional<Address>> result(names.size());
+  std::vector<std::string_view> wanted;
+  std::vector<std::size_t> places;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const auto key = known.keys.find(names[i]);
+    if (key != known.keys.end() && !key->second && same) continue;  // still not there
+    if (key != known.keys.end() && key->second) {
+      const auto item = std::find_if(items.begin(), items.end(),
+                                     [&](const auto& one) { return one.first == *key->second; });
+      if (item != items.end() && objects.text(item->first) == names[i]) {
+        result[i] = item->second;
+        continue;
+      }
+    }
+    wanted.push_back(names[i]);
+    places.push_back(i);
+  }
+  if (wanted.empty()) return result;
+  const auto found = objects.find(interpreter.modules, wanted);
+  for (std::size_t k = 0; k < wanted.size(); ++k) {
+    result[places[k]] = found[k];
+    std::optional<Address>& key = known.keys[std::string(wanted[k])];
+    key.reset();
+    for (const auto& [name, module] : items) {
+      if (found[k] == module) key = name;
+    }
+  }
+  return result;
+}
+
 std::optional<Address> PythonProcess::State::module_dict(std::string_view module) {
   auto interpreter = main_interpreter();
   if (!interpreter) return std::nullopt;
@@ -40,7 +80,7 @@ std::optional<Address> PythonProcess::State::module_dict(std::string_view module
 std::unordered_map<std::uint64_t, std::string> PythonProcess::State::thread_names(
     const Interpreter& interpreter) {
   std::unordered_map<std::uint64_t, std::string> names;
-  auto module = objects.find(interpreter.modules, "threading");
+  const auto module = find_modules(interpreter, std::array<std::string_view, 1>{"threading"}).front();
   auto dict = module ? reader.read_value<Address>(*module + layout().after_header(0)) : std::nullopt;
   auto active = dict ? objects.find(*dict, "_active") : std::nullopt;  // dict of ident -> Thread
   if (!active) return names;
@@ -88,6 +128,7 @@ void PythonProcess::State::add_threads(const Interpreter& interpreter, const Thr
     state.threads.push_back(std::move(thread));
   }
   add_gil(interpreter, threads, first, state);
+  add_asyncio_tasks(interpreter, threads, first, state);
 }
 
 void PythonProcess::State::add_gil(const Interpreter& interpreter, const std::vector<ThreadState>& threads,
@@ -141,8 +182,7 @@ std::optional<PythonState> PythonProcess::read(const ThreadIds& tids) {
     own.problem = own.runtime.problem;
     return std::nullopt;
   }
-  own.objects.start_look();
-  own.codes.start_look();
+  own.start_look();
   PythonState state;
   state.version = own.runtime.version;
   state.layout_from = own.runtime.layout_from;
@@ -175,24 +215,53 @@ std::optional<SimpleValue> PythonProcess::module_global(std::string_view module,
   return state_->objects.value(*found);
 }
 
-std::optional<Address> PythonProcess::State::local_object(const PythonThread& thread, std::size_t index,
-                                                          std::string_view name) {
-  if (index >= thread.frames.size()) return std::nullopt;
-  const PythonFrame& frame = thread.frames[index];
-  const Code* code = codes.find(frame.code);
-  if (code == nullptr) return std::nullopt;
+void PythonProcess::State::start_look() {
+  objects.start_look();
+  slots.start_look();
+  codes.start_look();
+  slot_names.clear();
+}
+
+const std::vector<std::string>& PythonProcess::State::names_of_slots(Address address) {
+  auto [known, fresh] = slot_names.try_emplace(address);
+  const Code* code = codes.find(address);
+  if (!fresh || code == nullptr) return known->second;
   std::vector<Address> names;
   for (Address tuple : code->name_tuples) {
     const auto part = objects.tuple(tuple);
     names.insert(names.end(), part.begin(), part.end());
   }
-  if (names.size() != code->named_slots) return std::nullopt;
-  const auto texts = objects.texts(names);
-  for (std::size_t i = 0; i < texts.size() && i < frame.slots.size(); ++i) {
-    if (!texts[i] || *texts[i] != name || frame.slots[i] == 0) continue;
-    if (objects.type_name_of(frame.slots[i]) != "cell") return frame.slots[i];
-    auto content = reader.read_value<Address>(frame.slots[i] + layout().after_header(0));
-    if (content && *content != 0) return *content;
+  if (names.size() != code->named_slots) return known->second;
+  for (auto& text : objects.texts(names)) known->second.push_back(text.value_or(""));
+  return known->second;
+}
+
+std::optional<Address> PythonProcess::State::content(Address slot) {
+  if (!plausible(slot)) return std::nullopt;
+  if (objects.type_name_of(slot) != "cell") return slot;
+  auto inside = reader.read_value<Address>(slot + layout().after_header(0));
+  return inside && *inside != 0 ? inside : std::nullopt;
+}
+
+std::optional<Address> PythonProcess::State::local_of(Address frame, Address code, std::string_view name) {
+  const std::vector<std::string>& names = names_of_slots(code);
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (names[i] != name) continue;
+    const Address place = frame + static_cast<Address>(layout().frame_slots) + 8 * i;
+    const Address value = reader.read_value<Address>(place).value_or(0);
+    if (auto found = content(layout().minor >= 13 ? value & ~Address{3} : value)) return found;
+  }
+  return std::nullopt;
+}
+
+std::optional<Address> PythonProcess::State::local_object(const PythonThread& thread, std::size_t index,
+                                                          std::string_view name) {
+  if (index >= thread.frames.size()) return std::nullopt;
+  const PythonFrame& frame = thread.frames[index];
+  const std::vector<std::string>& names = names_of_slots(frame.code);
+  for (std::size_t i = 0; i < names.size() && i < frame.slots.size(); ++i) {
+    if (names[i] != name) continue;
+    if (auto found = content(frame.slots[i])) return found;
   }
   return std::nullopt;
 }

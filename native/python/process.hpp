@@ -15,6 +15,7 @@
 
 #include "memory/reader.hpp"
 #include "proc/maps.hpp"
+#include "python/async_tasks.hpp"
 #include "python/objects.hpp"
 #include "python/runtime.hpp"
 
@@ -64,7 +65,8 @@ struct PythonState {
   std::string version;  // "3.11.7"
   bool free_threaded = false;
   std::vector<PythonThread> threads;
-  std::vector<Gil> gils;    // empty: free-threaded, or unreadable (then `problem`)
+  std::vector<Gil> gils;  // empty: free-threaded, or unreadable (then `problem`)
+  PythonTasks tasks;
   std::string layout_from;  // "_Py_DebugOffsets" or "table 3.11"
   std::string problem;      // "": all was read
 };

@@ -1,30 +1,58 @@
 #pragma once
 
+#include "python/async_layout.hpp"
 #include "python/process.hpp"
+#include "python/slots.hpp"
 #include "python/threads.hpp"
 
 namespace hangtrace::python {
 
 struct PythonProcess::State {
   State(const memory::Reader& reader, Runtime found)
-      : reader(reader), runtime(std::move(found)), objects(reader, runtime.layout.value_or(Layout{})) {}
+      : reader(reader),
+        runtime(std::move(found)),
+        objects(reader, runtime.layout.value_or(Layout{})),
+        slots(objects) {}
 
   const memory::Reader& reader;
   Runtime runtime;
   Objects objects;
+  Slots slots;
   CodeCache codes;
   std::string problem;
+  Address async_class = 0;  // asyncio.Task of C, with the layout that was found to be its own
+  std::optional<AsyncLayout> async;
+  // Where names were found in a sys.modules, to look there first the next time.
+  struct KnownModules {
+    std::size_t count = 0;
+    Address last_key = 0;
+    std::map<std::string, std::optional<Address>, std::less<>> keys;
+  };
+  std::unordered_map<Address, KnownModules> known_modules;
+  // Names of the slots of code objects, "" where unreadable; of this look.
+  std::unordered_map<Address, std::vector<std::string>> slot_names;
+
+  void start_look();
 
   const Layout& layout() const { return objects.layout(); }
 
   // The interpreter with id 0, or the only one; nullopt if there is none.
   std::optional<Interpreter> main_interpreter();
+  // Modules in an interpreter's sys.modules by name. Reads the names of all only when modules were added.
+  std::vector<std::optional<Address>> find_modules(const Interpreter& interpreter,
+                                                   std::span<const std::string_view> names);
   std::optional<Address> module_dict(std::string_view module);
   void add_threads(const Interpreter& interpreter, const ThreadIds& tids, PythonState& state);
   void add_gil(const Interpreter& interpreter, const std::vector<ThreadState>& threads, std::size_t first,
                PythonState& state);
   std::unordered_map<std::uint64_t, std::string> thread_names(const Interpreter& interpreter);
+  void add_asyncio_tasks(const Interpreter& interpreter, const std::vector<ThreadState>& threads,
+                         std::size_t first, PythonState& state);
+  const std::vector<std::string>& names_of_slots(Address code);
+  // A local, cell or free variable; of a frame by address, or as it was copied with its thread.
+  std::optional<Address> local_of(Address frame, Address code, std::string_view name);
   std::optional<Address> local_object(const PythonThread& thread, std::size_t index, std::string_view name);
+  std::optional<Address> content(Address slot);  // through a cell
 };
 
 }  // namespace hangtrace::python

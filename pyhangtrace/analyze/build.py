@@ -14,7 +14,7 @@ from pyhangtrace.analyze.phase import phase_of
 from pyhangtrace.analyze.progress import Progress
 from pyhangtrace.analyze.scene import Key
 from pyhangtrace.analyze.words import summary
-from pyhangtrace.model.evidence import ProbeEvidence, ProcessFacts
+from pyhangtrace.model.evidence import ProbeEvidence, ProcessFacts, TaskSample
 from pyhangtrace.model.kinds import Kind, MemoryVerdict, State, WaitKind
 from pyhangtrace.model.quantities import size
 from pyhangtrace.model.report import (
@@ -29,6 +29,7 @@ from pyhangtrace.model.report import (
     ReportHolder,
     ReportMemory,
     ReportProcess,
+    ReportTask,
     ReportThread,
     Verdict,
     Victim,
@@ -176,6 +177,7 @@ def _process(case: Case, process: ProcessFacts, ids: dict[Key, str]) -> ReportPr
         ),
         probe=_probe(probes.get(process.pid)),
         threads=threads,
+        tasks=tuple(_task(task) for task in scene.evidence.looks[-1].tasks if task.pid == process.pid),
     )
 
 
@@ -229,6 +231,21 @@ def _thread(case: Case, key: Key, ids: dict[Key, str]) -> ReportThread:
         service=wait.service if wait is not None else case.scene.services[key],
         stack_from=sample.stack_from,
         stack=tuple(frames),
+    )
+
+
+def _task(task: TaskSample) -> ReportTask:
+    return ReportTask(
+        thread=task.tid,
+        name=task.name,
+        kind=task.kind,
+        current=task.current,
+        done=task.done,
+        moved=task.moved,
+        awaits=task.awaits,
+        wakes_in_s=task.wakes_in_s,
+        exception=task.exception,
+        stack=tuple(frame for frame in map(report_frame, task.frames) if frame),
     )
 
 

@@ -13,7 +13,7 @@ from pyhangtrace.collect.named_values import NAMED_LOCALS
 from pyhangtrace.collect.processes import read_uptime
 from pyhangtrace.collect.procfs import PROC
 from pyhangtrace.collect.stacks import ProcessPicture
-from pyhangtrace.model.evidence import FdFacts, FileLock, Look, SourceStatus
+from pyhangtrace.model.evidence import FdFacts, FileLock, Look, SourceStatus, TaskSample
 from pyhangtrace.model.kinds import SourceState
 from pyhangtrace.model.process_table import ProcessTable
 
@@ -82,6 +82,7 @@ class Looker:
         look = Look(
             at_s=round(taken - self.began, 4) if self.began is not None else 0.0,
             threads=tuple(samples),
+            tasks=tuple(task for shown in pictures.values() for task in shown.tasks),
             fds=files.facts(open_files),
             file_locks=file_locks.complete(locks, known_paths, open_files.openers, proc_root=self.proc_root),
             lock_files=lock_files.complete(
@@ -103,6 +104,7 @@ def joined(first: Seen, more: Seen) -> Seen:
     look = replace(
         first.look,
         threads=tuple(threads[key] for key in sorted(threads)),
+        tasks=_tasks_of_both(first, more),
         fds=_distinct_fds((*more.look.fds, *first.look.fds)),
         file_locks=_distinct_locks((*first.look.file_locks, *more.look.file_locks)),
         lock_files=tuple(
@@ -122,6 +124,11 @@ def joined(first: Seen, more: Seen) -> Seen:
         files=merged,
         coverage=distinct_coverage((*first.coverage, *more.coverage)),
     )
+
+
+def _tasks_of_both(first: Seen, more: Seen) -> tuple[TaskSample, ...]:
+    again = {task.pid for task in first.look.tasks}
+    return (*first.look.tasks, *(task for task in more.look.tasks if task.pid not in again))
 
 
 def _distinct_fds(found: Iterable[FdFacts]) -> tuple[FdFacts, ...]:

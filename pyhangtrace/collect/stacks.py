@@ -11,11 +11,19 @@ from pyhangtrace.collect import rungs
 from pyhangtrace.collect.guarded import MMAP_LOCK_HELD, GuardedReader, HelperState, Progress
 from pyhangtrace.collect.procfs import PROC, printable, read_text
 from pyhangtrace.collect.threads import lock_keeper, read_thread, thread_ids
-from pyhangtrace.model.evidence import Frame, LockFacts, NamedValue, PythonFacts, SourceStatus, ThreadSample
-from pyhangtrace.model.kinds import FoundBy, FrameKind, StackFrom
+from pyhangtrace.model.evidence import (
+    Frame,
+    LockFacts,
+    NamedValue,
+    PythonFacts,
+    SourceStatus,
+    TaskSample,
+    ThreadSample,
+)
+from pyhangtrace.model.kinds import FoundBy, FrameKind, StackFrom, TaskKind
 
 if TYPE_CHECKING:
-    from pyhangtrace._native import FrameTuple, LockCapture, ProcessCapture, ThreadCapture
+    from pyhangtrace._native import FrameTuple, LockCapture, ProcessCapture, TaskCapture, ThreadCapture
 
 CAPTURE_TASK = "capture"
 PROGRAM_ENVIRON_TASK = "program_environ"
@@ -36,6 +44,7 @@ class ProcessPicture:
     cpus: dict[int, int]  # thread id -> the CPU it ran on last
     notes: tuple[str, ...] = ()
     rungs: tuple[SourceStatus, ...] = ()
+    tasks: tuple[TaskSample, ...] = ()
 
 
 def capture_task(
@@ -119,6 +128,7 @@ def picture(captured: ProcessCapture) -> ProcessPicture:
         cpus={thread["tid"]: thread["cpu"] for thread in captured["threads"]},
         notes=tuple(captured["notes"]),
         rungs=tuple(rungs.status(*rung) for rung in captured["rungs"]),
+        tasks=_tasks(pid, captured["tasks"]),
     )
 
 
@@ -161,6 +171,30 @@ def _sample(pid: int, thread: ThreadCapture) -> ThreadSample:
             for function, name, value in thread["named_values"]
         ),
     )
+
+
+def _tasks(pid: int, tasks: Sequence[TaskCapture]) -> tuple[TaskSample, ...]:
+    samples = [
+        TaskSample(
+            pid=pid,
+            tid=task["tid"],
+            kind=TaskKind(task["kind"]),
+            name=printable(task["name"]),
+            address=task["address"],
+            current=task["current"],
+            done=task["done"],
+            moved=task["moved"],
+            exception=printable(task["exception"]) if task["exception"] else None,
+            awaits=printable(task["awaits"]) if task["awaits"] else None,
+            awaits_address=task["awaits_address"],
+            wakes_in_s=round(task["wakes_in_s"], 3) if task["wakes_in_s"] is not None else None,
+            frames=tuple(_frame(frame) for frame in task["frames"]),
+            problem=task["problem"],
+        )
+        for task in tasks
+    ]
+    # The interpreter keeps them in no order.
+    return tuple(sorted(samples, key=lambda task: (task.kind, task.done, task.name, task.address)))
 
 
 def _frame(frame: FrameTuple) -> Frame:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from pyhangtrace.model.kinds import FdKind, FoundBy, FrameKind, Role, SourceState, StackFrom
+from pyhangtrace.model.kinds import FdKind, FoundBy, FrameKind, Role, SourceState, StackFrom, TaskKind
 
 SCHEMA = "hangtrace.evidence/1"
 
@@ -124,6 +124,35 @@ class ThreadSample:
     io_fds: tuple[int, ...] = ()
     timeout_s: float | None = None
     remaining_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSample:
+    """An asyncio task, or a suspended greenlet, in one look.
+
+    `tid` is the thread whose event loop it belongs to, None if no thread runs that loop. `current`: it runs, or
+    its thread is blocked inside of it. `moved`: its thread ran while the look was taken, so that nothing here is
+    sure. `awaits` is what it waits for ("Queue.get", "sleep", "task 'reader'", "gather of 3, 2 pending",
+    "Future", "ready": for its turn only), None if that is not known; `awaits_address` the future or task,
+    which is the `address` of another sample where that is a task. `wakes_in_s` is what is left of a sleep.
+    `frames` are innermost first, from what it awaits out to the task's own coroutine; `problem` says why they
+    are not whole. `exception` is the type of the exception that ended it.
+    """
+
+    pid: int
+    tid: int | None = None
+    kind: TaskKind = TaskKind.ASYNCIO
+    name: str = ""
+    address: int = 0
+    current: bool = False
+    done: bool = False
+    moved: bool = False
+    exception: str | None = None
+    awaits: str | None = None
+    awaits_address: int | None = None
+    wakes_in_s: float | None = None
+    frames: tuple[Frame, ...] = ()
+    problem: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -419,6 +448,7 @@ class Look:
     fds: tuple[FdFacts, ...] = ()
     file_locks: tuple[FileLock, ...] = ()
     lock_files: tuple[LockFile, ...] = ()
+    tasks: tuple[TaskSample, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

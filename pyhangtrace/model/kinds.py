@@ -179,6 +179,13 @@ class FrameKind(str, Enum):
     KERNEL = "kernel"
 
 
+class TaskKind(str, Enum):
+    """What switches between pieces of work inside of one thread."""
+
+    ASYNCIO = "asyncio"
+    GREENLET = "greenlet"
+
+
 class FoundBy(str, Enum):
     """How a frame was found. `leaf` is the program counter itself; `call_site` a frame named through its
     caller.

@@ -23,6 +23,7 @@ from pyhangtrace.model.kinds import (
     SourceState,
     StackFrom,
     State,
+    TaskKind,
     WaitKind,
 )
 
@@ -195,6 +196,28 @@ class ReportThread:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReportTask:
+    """An asyncio task, or a suspended greenlet, as of the last look.
+
+    `thread` is the id of the thread whose event loop it belongs to, None if no thread runs that loop. `current`:
+    it runs, or its thread is blocked inside of it. `awaits` is what it waits for, None if not known; "ready": for
+    its turn only. `exception`: type of the exception that ended it. `moved`: its thread ran meanwhile, so that
+    nothing here is sure.
+    """
+
+    thread: int | None
+    name: str
+    kind: TaskKind
+    current: bool = False
+    done: bool = False
+    moved: bool = False
+    awaits: str | None = None
+    wakes_in_s: float | None = None
+    exception: str | None = None
+    stack: tuple[ReportFrame, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReportProcess:
     """One process. `exit_code` is that of a zombie, negative for the signal that ended it."""
 
@@ -213,6 +236,7 @@ class ReportProcess:
     memory: ReportMemory
     probe: Probe | None
     threads: tuple[ReportThread, ...]
+    tasks: tuple[ReportTask, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

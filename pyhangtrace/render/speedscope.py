@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from pyhangtrace.model.report import Report, ReportFrame
-from pyhangtrace.render.stacks import frame_label, process_label, thread_label
+from pyhangtrace.render.stacks import frame_label, process_label, suspended_tasks, task_label, thread_label
 
 SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 
@@ -41,6 +41,13 @@ def render_speedscope(report: Report) -> bytes:
             ]
             for thread in process.threads
             if thread.stack
+        ]
+        samples += [
+            [
+                number(task_label(task), None, None),
+                *(number(frame_label(frame), _file(frame), frame.line) for frame in reversed(task.stack)),
+            ]
+            for task in suspended_tasks(process)
         ]
         if samples:
             profiles.append(

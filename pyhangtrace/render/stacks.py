@@ -8,18 +8,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pyhangtrace.model.kinds import FrameKind
-from pyhangtrace.model.report import Report, ReportFrame, ReportProcess, ReportThread
+from pyhangtrace.model.kinds import FrameKind, TaskKind
+from pyhangtrace.model.report import Report, ReportFrame, ReportProcess, ReportTask, ReportThread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """One thread in a class. `rank` is None for processes that are no rank."""
+    """One thread in a class, or one task inside of a thread (`tid` 0: of no thread that is known). `rank` is None
+    for processes that are no rank. `waits`: what a task awaits.
+    """
 
     pid: int
     tid: int
     rank: int | None
     thread: str
+    waits: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +32,7 @@ class StackClass:
     frames: tuple[ReportFrame, ...]
     members: tuple[Member, ...]
     service: str | None
+    tasks: bool = False
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -57,29 +61,52 @@ def process_label(process: ReportProcess) -> str:
     return f"rank {process.rank}" if process.rank is not None else f"pid {process.pid}"
 
 
+def task_label(task: ReportTask) -> str:
+    """`asyncio task Task-3`, `greenlet 0x7f…`."""
+    kind = "asyncio task" if task.kind is TaskKind.ASYNCIO else "greenlet"
+    return f"{kind} {task.name}".rstrip()
+
+
+def suspended_tasks(process: ReportProcess) -> list[ReportTask]:
+    """Tasks with a stack that is not also a thread's."""
+    return [task for task in process.tasks if task.stack and not task.current and not task.done]
+
+
 def stack_classes(report: Report) -> tuple[StackClass, ...]:
-    """All stacks of the report in classes, rarest first; service threads after all others."""
-    groups: dict[tuple[str | None, tuple[tuple[object, ...], ...]], list[tuple[Member, ReportThread]]] = {}
+    """All stacks of the report in classes, rarest first; tasks after threads, service threads after all others."""
+    groups: dict[tuple[object, ...], list[tuple[Member, tuple[ReportFrame, ...], str | None, bool]]] = {}
     for process in report.processes:
         for thread in process.threads:
             if not thread.stack:
                 continue
-            key = (thread.service, tuple(_identity(frame) for frame in reversed(thread.stack)))
+            key = (thread.service, False, tuple(_identity(frame) for frame in reversed(thread.stack)))
             member = Member(pid=process.pid, tid=thread.tid, rank=process.rank, thread=thread_label(thread))
-            groups.setdefault(key, []).append((member, thread))
+            groups.setdefault(key, []).append((member, thread.stack, thread.service, False))
+        for task in suspended_tasks(process):
+            key = (None, True, tuple(_identity(frame) for frame in reversed(task.stack)))
+            member = Member(
+                pid=process.pid,
+                tid=task.thread or 0,
+                rank=process.rank,
+                thread=task_label(task),
+                waits=f"awaits {task.awaits}" if task.awaits else "suspended",
+            )
+            groups.setdefault(key, []).append((member, task.stack, None, True))
     classes = [
         StackClass(
-            frames=tuple(reversed(entries[0][1].stack)),
-            members=tuple(member for member, _ in entries),
-            service=service,
+            frames=tuple(reversed(entries[0][1])),
+            members=tuple(member for member, *_ in entries),
+            service=entries[0][2],
+            tasks=entries[0][3],
         )
-        for (service, _), entries in groups.items()
+        for entries in groups.values()
     ]
     return tuple(
         sorted(
             classes,
             key=lambda item: (
                 item.service is not None,
+                item.tasks,
                 len(item.members),
                 item.members[0].pid,
                 item.members[0].tid,

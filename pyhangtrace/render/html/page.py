@@ -18,6 +18,7 @@ from pyhangtrace.model.report import Report, ReportFrame
 from pyhangtrace.render.clean import clean
 from pyhangtrace.render.stacks import frame_label, process_label, stack_classes
 from pyhangtrace.render.text.headline import headline_title
+from pyhangtrace.render.text.tasks import task_rows
 from pyhangtrace.render.text.words import age, wait_words
 
 
@@ -80,7 +81,9 @@ def _stack_data(report: Report) -> dict[str, Any]:
                         "tid": member.tid,
                         "rank": member.rank,
                         "thread": clean(member.thread),
-                        "wait": wait_of.get((member.pid, member.tid)),
+                        "wait": clean(member.waits)
+                        if member.waits
+                        else wait_of.get((member.pid, member.tid)),
                     }
                     for member in item.members
                 ],
@@ -120,6 +123,7 @@ def _verdict(report: Report) -> Iterable[str]:
 
 def _more(report: Report) -> Iterable[str]:
     yield from _processes(report)
+    yield from _list("Tasks", [(row.label, "\n".join(row.lines)) for row in task_rows(report)])
     yield from _list("Memory", [(report.memory.verdict.value, report.memory.summary)])
     hidden = (SourceState.USED, SourceState.SKIPPED)
     yield from _list(

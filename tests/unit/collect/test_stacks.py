@@ -76,6 +76,7 @@ PYTHON = {
 
 def captured(pid: int, **more: Any) -> dict[str, Any]:
     whole = {"pid": pid, "error": None, "error_tid": None, "exec_changed": False, "threads": [THREAD]}
+    whole |= {"tasks": [], "tasks_left_out": 0}
     return {**whole, "python": PYTHON, "notes": ["a note"], "rungs": [], **more}
 
 

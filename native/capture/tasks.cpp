@@ -1,0 +1,84 @@
+#include "capture/tasks.hpp"
+
+#include <algorithm>
+#include <ctime>
+
+namespace hangtrace::capture {
+
+namespace {
+
+double monotonic_now() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+TaskKind kind(python::TaskKind kind) {
+  switch (kind) {
+    case python::TaskKind::asyncio:
+      return TaskKind::asyncio;
+    case python::TaskKind::greenlet:
+      return TaskKind::greenlet;
+  }
+  return TaskKind::asyncio;
+}
+
+// Tasks change only while some thread of the interpreter runs: their own if it is known, else any.
+bool moved(const Look& look, const python::PythonTask& task) {
+  const auto ran = [&](int tid) {
+    const std::vector<Thread>& threads = look.sampled.process.threads;
+    const auto it = std::ranges::lower_bound(threads, tid, {}, &Thread::tid);
+    return it == threads.end() || it->tid != tid || it->moved || it->running;
+  };
+  if (task.native_tid != 0) {
+    return ran(task.native_tid);
+  }
+  return std::ranges::any_of(look.python->threads,
+                             [&](const python::PythonThread& thread) { return ran(thread.native_tid); });
+}
+
+}  // namespace
+
+void add_tasks(Look& look) {
+  if (!look.python) {
+    return;
+  }
+  const double now = monotonic_now();
+  Process& process = look.sampled.process;
+  for (python::PythonTask& source : look.python->tasks.all) {
+    Task task;
+    task.kind = kind(source.kind);
+    task.address = source.address;
+    task.moved = moved(look, source);
+    if (source.native_tid != 0) {
+      task.tid = source.native_tid;
+    }
+    task.name = std::move(source.name);
+    task.current = source.current;
+    task.done = source.done;
+    task.exception = std::move(source.exception);
+    task.awaits = std::move(source.awaits);
+    if (source.awaits_object != 0) {
+      task.awaits_object = source.awaits_object;
+    }
+    if (source.wakes_at) {
+      task.wakes_in_s = *source.wakes_at - now;
+    }
+    for (python::TaskFrame& frame : source.stack) {
+      task.frames.push_back({FrameKind::python, std::move(frame.function), std::move(frame.file), frame.line,
+                             "", 0, FoundBy::python});
+    }
+    task.problem = std::move(source.problem);
+    process.tasks.push_back(std::move(task));
+  }
+  process.tasks_left_out = look.python->tasks.left_out;
+  if (process.tasks_left_out != 0) {
+    process.notes.push_back(std::to_string(process.tasks_left_out) + " more tasks are not looked at");
+  }
+  if (!look.python->tasks.problem.empty()) {
+    process.notes.push_back("asyncio tasks: " + look.python->tasks.problem);
+  }
+  look.python->tasks.all.clear();
+}
+
+}  // namespace hangtrace::capture

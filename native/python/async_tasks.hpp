@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "python/objects.hpp"
+
+namespace hangtrace::python {
+
+enum class TaskKind { asyncio, greenlet };
+
+struct TaskFrame {
+  std::string function;
+  std::string file;
+  int line = 0;  // 0: unknown
+};
+
+// A piece of work that a program switches to by itself: an asyncio task or a suspended greenlet.
+struct PythonTask {
+  TaskKind kind = TaskKind::asyncio;
+  Address address = 0;
+  std::string name;
+  int native_tid = 0;    // thread whose event loop it belongs to; 0: no thread runs that loop, or unknown
+  bool current = false;  // it runs, or runs into what its thread is blocked in
+  bool done = false;
+  std::string exception;  // done: type of the exception that ended it
+  // What it waits for: "Queue.get", "Lock.acquire", "sleep", "task 'reader'", "gather of 3, 2 pending",
+  // "Future", …; "ready": it waits for its turn only. "": not known, or current or done.
+  std::string awaits;
+  Address awaits_object = 0;       // future or task; 0: none
+  std::optional<double> wakes_at;  // sleep: time of the monotonic clock, in seconds
+  std::vector<TaskFrame> stack;    // innermost first
+  std::string problem;             // why the stack is not whole
+};
+
+struct PythonTasks {
+  std::vector<PythonTask> all;
+  std::size_t left_out = 0;  // more than are looked at
+  std::string problem;
+};
+
+}  // namespace hangtrace::python

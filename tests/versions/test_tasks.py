@@ -1,0 +1,108 @@
+"""The tasks of an event loop under each Python on this machine, against what the program itself says of them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyhangtrace import _native
+from tests.versions.test_versions import VERSIONS, interpreter
+
+TARGET = Path(__file__).with_name("task_target.py")
+DEADLINE_S = 30.0
+
+
+@contextlib.contextmanager
+def running(*command: str | Path) -> Iterator[dict[str, Any]]:
+    """A program and what it says of itself on its first line; killed at the end."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield json.loads(process.stdout.readline())
+        finally:
+            process.kill()
+
+
+def picture(pid: int, condition: Callable[[Any], bool]) -> Any:
+    """The first picture that fulfils the condition, within the deadline."""
+    engine = _native.Engine()
+    end = time.monotonic() + DEADLINE_S
+    while True:
+        [process] = engine.capture([pid])
+        if condition(process):
+            return process
+        assert time.monotonic() < end, process
+
+
+def at_rest(process: Any) -> bool:
+    return bool(process["tasks"]) and not any(task["moved"] for task in process["tasks"])
+
+
+def places(task: Any) -> list[list[Any]]:
+    return [[function, file, line] for _, function, file, line, *_ in task["frames"]]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_tasks_are_what_the_program_says(version: str) -> None:
+    with running(interpreter(version), TARGET) as truth:
+        process = picture(truth["pid"], at_rest)
+    found = {task["name"]: task for task in process["tasks"]}
+    said = truth["tasks"]
+    pending = {name for name, task in said.items() if not task["done"]}
+    assert len(pending) >= 45
+    assert {name for name, task in found.items() if not task["done"]} == pending
+    for name in pending:
+        task = found[name]
+        assert places(task) == said[name]["stack"], name
+        assert task["problem"] is None
+        assert task["kind"] == "asyncio"
+        assert task["tid"] == truth["pid"]
+        assert not task["current"]
+        if said[name]["awaits"] != "?":
+            assert task["awaits"] == said[name]["awaits"], name
+    assert 4000 < found["sleep"]["wakes_in_s"] <= 5000
+    assert found["other"]["address"] == found["task"]["awaits_address"]
+    # Tasks that have ended are known to the interpreter until 3.13 as long as somebody keeps them.
+    if "failed" in found:
+        assert (found["failed"]["done"], found["failed"]["exception"]) == (True, "KeyError")
+    assert process["notes"] == []
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_task_that_blocks_its_thread(version: str) -> None:
+    with running(interpreter(version), TARGET, "block") as truth:
+        process = picture(truth["pid"], at_rest)
+    (task,) = (task for task in process["tasks"] if task["name"] == "blocked")
+    assert task["current"]
+    assert task["awaits"] is None
+    functions = [function.rpartition(".")[2] for _, function, *_ in task["frames"]]
+    assert functions == ["blocks", "nested", "nested", "nested"]
+    (other,) = (task for task in process["tasks"] if task["name"] == "waits")
+    assert (other["current"], other["awaits"]) == (False, "ready")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_program_that_changes_under_us(version: str) -> None:
+    """Whatever is claimed of a task must be something that can be: a torn chain would mix functions."""
+    engine = _native.Engine()
+    looks = 0
+    with running(interpreter(version), TARGET, "churn") as truth:
+        end = time.monotonic() + 3
+        while looks < 150 and time.monotonic() < end:
+            [process] = engine.capture([truth["pid"]])
+            assert process["error"] is None
+            looks += 1
+            for task in process["tasks"]:
+                functions = [function.rpartition(".")[2] for _, function, *_ in task["frames"]]
+                if task["moved"] or "middle" not in functions:
+                    continue
+                assert set(functions) <= {"middle", "sleep", "__sleep0"}
+                assert functions.count("middle") <= 7
+    assert looks > 10
