@@ -17,6 +17,20 @@ from numpy.typing import NDArray
 # only for native frames; `found_by` is "cfi" for kernel frames.
 FrameTuple = tuple[str, str, str | None, int | None, str | None, int | None, str]
 
+class PythonObject(TypedDict, total=False):
+    """A Python value that is not plain. `length` of bytes, list, tuple and dict; `items` of the latter three, of a
+    dict keys and values in turn: [] if there are many, or deep inside. `held` of everything else: address of the
+    C++ object that a pybind11 object wraps.
+    """
+
+    type: str
+    address: int
+    length: int
+    items: list[PythonValue]
+    held: int | None
+
+PythonValue = None | bool | int | float | str | PythonObject
+
 class LockCapture(TypedDict):
     # mutex_normal, mutex_recursive, mutex_errorcheck, mutex_adaptive, mutex_robust, mutex_pi, mutex_timed,
     # rwlock_read, rwlock_write, join, condition, semaphore, python_lock, python_rlock, gil, barrier, future, once,
@@ -70,8 +84,8 @@ class ThreadCapture(TypedDict):
     holds_gil: bool
     lock: LockCapture | None
     kernel_stack: list[str]  # innermost first; only threads in state D
-    # (function, name, value) of the locals asked for with `named_locals`
-    named_values: list[tuple[str, str, str | int | None]]
+    # (function, name, value) of the locals asked for with `named_locals`; None also where there is none
+    named_values: list[tuple[str, str, PythonValue]]
 
 class GilCapture(TypedDict):
     address: int
@@ -137,12 +151,15 @@ class Engine:
         """One picture of all processes, in the order given. Never raises for what a process does.
 
         `named_locals` maps a Python function's qualified name to names of its locals to read; "self.path" reads an
-        attribute in the instance dictionary of a local. `on_process` is called before a process is looked at, so
+        attribute of a local in its instance dictionary or a slot, as deep as there are dots. `on_process` is called before a process is looked at, so
         that a watcher knows which one the reader got stuck on.
         """
 
     def python_environ(self, pid: int, names: Sequence[str]) -> dict[str, str]:
         """The program's own os.environ, only the asked names; {} if it is no Python program or unreadable."""
+
+    def python_global(self, pid: int, module: str, name: str) -> PythonValue:
+        """A global of an imported module; "a.b" reads an attribute as in `named_locals`. None if it is not there."""
 
     def python_argv(self, pid: int) -> list[str]:
         """The program's own sys.argv; [] if it is no Python program or unreadable."""

@@ -136,16 +136,55 @@ py::object convert(const std::optional<locks::Lock>& lock) {
   return result;
 }
 
+py::object convert(const python::Value& value);
+
+py::dict convert_object(const python::Value& value) {
+  py::dict result;
+  result["type"] = text(value.type_name);
+  result["address"] = value.address;
+  switch (value.kind) {
+    case python::ValueKind::list:
+    case python::ValueKind::tuple:
+    case python::ValueKind::dict: {
+      py::list items;
+      for (const python::Value& item : value.items) {
+        items.append(convert(item));
+      }
+      result["length"] = value.length;
+      result["items"] = items;
+      break;
+    }
+    case python::ValueKind::bytes:
+      result["length"] = value.length;
+      break;
+    default:
+      result["held"] = optional_int(value.held);
+  }
+  return result;
+}
+
+py::object convert(const python::Value& value) {
+  switch (value.kind) {
+    case python::ValueKind::none:
+      return py::none();
+    case python::ValueKind::boolean:
+      return py::bool_(value.integer != 0);
+    case python::ValueKind::integer:
+      return py::int_(value.integer);
+    case python::ValueKind::real:
+      return py::float_(value.real);
+    case python::ValueKind::text:
+      return text(value.text);
+    default:
+      return convert_object(value);
+  }
+}
+
 py::list convert(const std::vector<capture::NamedValue>& values) {
   py::list result;
   for (const capture::NamedValue& value : values) {
-    py::object converted = py::none();
-    if (const auto* number = std::get_if<std::int64_t>(&value.value)) {
-      converted = py::int_(*number);
-    } else if (const auto* string = std::get_if<std::string>(&value.value)) {
-      converted = text(*string);
-    }
-    result.append(py::make_tuple(text(value.function), text(value.name), converted));
+    result.append(py::make_tuple(text(value.function), text(value.name),
+                                 value.value ? convert(*value.value) : py::object(py::none())));
   }
   return result;
 }
@@ -306,6 +345,15 @@ py::list python_argv(Engine& engine, int pid) {
   return texts(arguments);
 }
 
+py::object python_global(Engine& engine, int pid, const std::string& module, const std::string& name) {
+  std::optional<python::Value> value;
+  {
+    const py::gil_scoped_release release;
+    value = engine.python_global(pid, module, name);
+  }
+  return value ? convert(*value) : py::object(py::none());
+}
+
 }  // namespace
 
 void define_engine(py::module_& module) {
@@ -314,6 +362,7 @@ void define_engine(py::module_& module) {
       .def("capture", &capture_processes, py::arg("pids"), py::kw_only(), py::arg("python") = true,
            py::arg("stacks") = true, py::arg("named_locals") = py::none(), py::arg("on_process") = py::none())
       .def("python_environ", &python_environ, py::arg("pid"), py::arg("names"))
+      .def("python_global", &python_global, py::arg("pid"), py::arg("module"), py::arg("name"))
       .def("python_argv", &python_argv, py::arg("pid"));
 }
 

@@ -100,4 +100,12 @@ std::vector<std::string> Engine::python_argv(int pid) {
   return python != nullptr ? python->argv() : std::vector<std::string>{};
 }
 
+std::optional<python::Value> Engine::python_global(int pid, const std::string& module,
+                                                   const std::string& name) {
+  Sampled sampled = sample(state_->proc_root, pid);
+  const std::shared_ptr<Known> known = state_->open(sampled);
+  python::PythonProcess* const python = known ? known->python() : nullptr;
+  return python != nullptr ? python->global_value(module, name) : std::nullopt;
+}
+
 }  // namespace hangtrace::capture

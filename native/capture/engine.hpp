@@ -26,6 +26,8 @@ class Engine {
   /// The program's own environment, only the asked names; empty if it is no Python program or cannot be read.
   std::map<std::string, std::string> python_environ(int pid, const std::vector<std::string>& names);
   std::vector<std::string> python_argv(int pid);
+  /// A global of an imported module or, with dots, an attribute reached from it; nullopt if it is not there.
+  std::optional<python::Value> python_global(int pid, const std::string& module, const std::string& name);
 
  private:
   struct State;

@@ -178,38 +178,9 @@ class Taker {
         continue;
       }
       for (const std::string& name : wanted->second) {
-        thread.named_values.push_back({wanted->first, name, read_local(python, source, i, name)});
+        thread.named_values.push_back({wanted->first, name, python.local_value(source, i, name)});
       }
     }
-  }
-
-  static std::variant<std::monostate, std::int64_t, std::string> read_local(
-      python::PythonProcess& python, const python::PythonThread& thread, std::size_t frame,
-      const std::string& dotted) {
-    std::size_t dot = dotted.find('.');
-    auto value = python.frame_local(thread, frame, std::string_view(dotted).substr(0, dot));
-    while (value && dot != std::string::npos) {
-      const auto* const object = std::get_if<python::OpaqueValue>(&*value);
-      if (object == nullptr) {
-        return {};
-      }
-      const std::size_t next = dotted.find('.', dot + 1);
-      value = python.attribute(object->address, std::string_view(dotted).substr(dot + 1, next - dot - 1));
-      dot = next;
-    }
-    if (!value) {
-      return {};
-    }
-    if (const auto* number = std::get_if<std::int64_t>(&*value)) {
-      return *number;
-    }
-    if (const auto* flag = std::get_if<bool>(&*value)) {
-      return std::int64_t{*flag};
-    }
-    if (const auto* text = std::get_if<std::string>(&*value)) {
-      return *text;
-    }
-    return {};
   }
 
   Look& look_;

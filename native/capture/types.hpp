@@ -7,11 +7,11 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <variant>
 #include <vector>
 
 #include "locks/decode.hpp"
 #include "memory/reader.hpp"
+#include "python/values.hpp"
 #include "registers/status.hpp"
 
 // One look at a group of processes, as plain data.
@@ -38,7 +38,7 @@ struct Frame {
 struct NamedValue {
   std::string function;
   std::string name;
-  std::variant<std::monostate, std::int64_t, std::string> value;
+  std::optional<python::Value> value;  // nullopt: not there, or unset
 };
 
 enum class StackFrom { none, pc_sp, repaired, bpf };

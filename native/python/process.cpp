@@ -274,6 +274,29 @@ std::optional<SimpleValue> PythonProcess::frame_local(const PythonThread& thread
   return state_->objects.value(*object);
 }
 
+std::optional<Value> PythonProcess::local_value(const PythonThread& thread, std::size_t index,
+                                                std::string_view dotted) {
+  if (!state_->runtime.layout) return std::nullopt;
+  const std::size_t dot = std::min(dotted.find('.'), dotted.size());
+  const auto object = state_->local_object(thread, index, dotted.substr(0, dot));
+  if (!object) return std::nullopt;
+  ValueReader values(state_->objects, state_->slots);
+  const auto end = values.follow(*object, dotted.substr(std::min(dot + 1, dotted.size())));
+  return end ? std::optional(values.read(*end)) : std::nullopt;
+}
+
+std::optional<Value> PythonProcess::global_value(std::string_view module, std::string_view dotted) {
+  if (!state_->runtime.layout) return std::nullopt;
+  state_->start_look();
+  const std::size_t dot = std::min(dotted.find('.'), dotted.size());
+  const auto dict = state_->module_dict(module);
+  const auto object = dict ? state_->objects.find(*dict, dotted.substr(0, dot)) : std::nullopt;
+  if (!object) return std::nullopt;
+  ValueReader values(state_->objects, state_->slots);
+  const auto end = values.follow(*object, dotted.substr(std::min(dot + 1, dotted.size())));
+  return end ? std::optional(values.read(*end)) : std::nullopt;
+}
+
 std::map<std::string, std::string> PythonProcess::environ(std::span<const std::string> names) {
   std::map<std::string, std::string> result;
   State& own = *state_;

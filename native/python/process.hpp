@@ -18,6 +18,7 @@
 #include "python/async_tasks.hpp"
 #include "python/objects.hpp"
 #include "python/runtime.hpp"
+#include "python/values.hpp"
 
 // What another process's CPython runs, read from its memory without stopping it. Nothing here throws;
 // whatever cannot be read or does not look right is left out and named in a `problem`.
@@ -126,6 +127,14 @@ class PythonProcess {
   // A local variable (also cell or free variable) of thread.frames[index]; nullopt: no such name, or unset.
   std::optional<SimpleValue> frame_local(const PythonThread& thread, std::size_t index,
                                          std::string_view name);
+
+  // A local variable (as above) or, with dots, an attribute reached from it through instance dictionaries and
+  // slots: "self.lock". nullopt: a name is not there, or unset.
+  std::optional<Value> local_value(const PythonThread& thread, std::size_t index, std::string_view dotted);
+
+  // The same from a global of an imported module: ("torch.distributed.distributed_c10d",
+  // "_world.default_pg").
+  std::optional<Value> global_value(std::string_view module, std::string_view dotted);
 
   // An attribute in the instance dictionary of an object (an OpaqueValue's address); slots and properties are
   // not looked at.

@@ -23,7 +23,14 @@ from pyhangtrace.model.evidence import (
 from pyhangtrace.model.kinds import FoundBy, FrameKind, StackFrom, TaskKind
 
 if TYPE_CHECKING:
-    from pyhangtrace._native import FrameTuple, LockCapture, ProcessCapture, TaskCapture, ThreadCapture
+    from pyhangtrace._native import (
+        FrameTuple,
+        LockCapture,
+        ProcessCapture,
+        PythonValue,
+        TaskCapture,
+        ThreadCapture,
+    )
 
 CAPTURE_TASK = "capture"
 PROGRAM_ENVIRON_TASK = "program_environ"
@@ -166,11 +173,18 @@ def _sample(pid: int, thread: ThreadCapture) -> ThreadSample:
             NamedValue(
                 function=printable(function),
                 name=name.removeprefix("self."),
-                value=printable(value) if isinstance(value, str) else value,
+                value=_plain(value),
             )
             for function, name, value in thread["named_values"]
         ),
     )
+
+
+def _plain(value: PythonValue) -> str | int | None:
+    """What the evidence keeps of a value: names and numbers."""
+    if isinstance(value, str):
+        return printable(value)
+    return int(value) if isinstance(value, int) else None
 
 
 def _tasks(pid: int, tasks: Sequence[TaskCapture]) -> tuple[TaskSample, ...]:

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "python/objects.hpp"
+#include "python/slots.hpp"
+
+// Values of variables that somebody asked for by name, as plain data.
+namespace hangtrace::python {
+
+enum class ValueKind { none, boolean, integer, real, text, bytes, list, tuple, dict, object };
+
+struct Value {
+  ValueKind kind = ValueKind::object;
+  std::int64_t integer = 0;  // also 0 or 1 of a boolean
+  double real = 0;
+  std::string text;  // at most Objects::kMaxText characters
+  // Of bytes, list, tuple and dict. The elements are there only as far as they are few: `items`, of a dict
+  // keys and values in turn.
+  std::size_t length = 0;
+  std::vector<Value> items;
+  std::string type_name;
+  Address address = 0;
+  // What an object made by pybind11 wraps: the C++ object's address.
+  std::optional<Address> held;
+};
+
+class ValueReader {
+ public:
+  ValueReader(Objects& objects, Slots& slots) : objects_(objects), slots_(slots) {}
+
+  Value read(Address object);
+  // Follows "a.b.c" from an object through instance dictionaries and slots; class attributes and properties
+  // are not looked at. nullopt: one of them is not there. "": the object itself.
+  std::optional<Address> follow(Address object, std::string_view dotted);
+
+ private:
+  Value read(Address object, int depth);
+  void add_items(Value& value, const std::vector<Address>& items, int depth);
+  std::optional<Address> held(Address object, Address type);
+
+  Objects& objects_;
+  Slots& slots_;
+  std::size_t budget_ = 0;
+};
+
+}  // namespace hangtrace::python
