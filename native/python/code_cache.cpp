@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "python/code_tables.hpp"
-
 namespace hangtrace::python {
 namespace {
 
@@ -24,7 +22,7 @@ std::vector<int> fingerprint_fields(const Layout& layout) {
 }
 
 std::size_t body_size(const Layout& layout) {
-  int end = std::max(layout.code_first_line, layout.code_stack_size) + 4;
+  int end = std::max({layout.code_first_line + 4, layout.code_stack_size + 4, layout.tuple_size + 8});
   for (int field : fingerprint_fields(layout)) end = std::max(end, field + 8);
   return static_cast<std::size_t>(end);
 }
@@ -70,29 +68,23 @@ std::vector<std::optional<std::vector<std::byte>>> read_tables(const Objects& ob
   return result;
 }
 
-// Index of the 2-byte code unit (since 3.11), else offset in bytes; negative before the first instruction.
-std::int64_t position(const Layout& layout, Address code, std::uint64_t instruction) {
+}  // namespace
+
+std::optional<std::int64_t> Code::position(const Layout& layout, Address start,
+                                           std::uint64_t instruction) const {
   if (layout.code_adaptive >= 0) {
-    const auto distance =
-        static_cast<std::int64_t>(instruction - (code + static_cast<Address>(layout.code_adaptive)));
-    return distance < 0 ? -1 : distance / 2;
+    const auto distance = static_cast<std::int64_t>(instruction - start);
+    if (distance < 0) return distance >= -2 ? std::optional<std::int64_t>(-1) : std::nullopt;
+    return distance / 2 < units ? std::optional(distance / 2) : std::nullopt;
   }
   const auto index = static_cast<std::int64_t>(static_cast<std::int32_t>(instruction));
   return layout.minor == 10 ? 2 * index : index;
 }
 
-}  // namespace
-
-int Code::line(const Layout& layout, Address code, std::uint64_t instruction) const {
-  const std::int64_t at = position(layout, code, instruction);
-  if (layout.minor >= 11) return line_in_locations(lines, first_line, at);
-  if (layout.minor == 10) return line_in_ranges(lines, first_line, at);
-  return line_in_lnotab(lines, first_line, at);
-}
-
-std::optional<std::size_t> Code::live_stack(const Layout& layout, Address code,
-                                            std::uint64_t instruction) const {
-  return handler_depth(exceptions, position(layout, code, instruction));
+int Code::line(const Layout& layout, std::int64_t position) const {
+  if (layout.minor >= 11) return line_in_locations(lines, first_line, position);
+  if (layout.minor == 10) return line_in_ranges(lines, first_line, position);
+  return line_in_lnotab(lines, first_line, position);
 }
 
 const Code* CodeCache::find(Address address) const {
@@ -162,6 +154,8 @@ void CodeCache::add(Objects& objects, const std::vector<Address>& addresses) {
     code.file = *texts[2 * k];
     code.function = *texts[2 * k + 1];
     code.first_line = load<std::int32_t>(body_of(i), static_cast<std::size_t>(layout.code_first_line));
+    // PyObject_VAR_HEAD: ob_size lies where that of a tuple does.
+    code.units = load<std::int64_t>(body_of(i), static_cast<std::size_t>(layout.tuple_size));
     code.lines = *contents[2 * k];
     code.exceptions = contents[2 * k + 1].value_or(std::vector<std::byte>());
     bool sound = true;

@@ -8,6 +8,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "python/code_tables.hpp"
 #include "python/objects.hpp"
 
 namespace hangtrace::python {
@@ -22,9 +23,16 @@ struct Code {
   std::vector<std::byte> exceptions;  // since 3.11
   std::vector<Address> name_tuples;   // names of the slots, in their order
 
-  // Line and stack depth at a frame's instruction field, as Layout::frame_instruction describes it.
-  int line(const Layout& layout, Address code, std::uint64_t instruction) const;
-  std::optional<std::size_t> live_stack(const Layout& layout, Address code, std::uint64_t instruction) const;
+  std::int64_t units = 0;  // since 3.11: how many 2-byte units the instructions take
+
+  // Where a frame's instruction field points, in the unit that line() and live_stack() take: the index of a
+  // 2-byte code unit (since 3.11), else an offset in bytes; negative before the first instruction. `start`:
+  // address of the first instruction of the copy of the code that the frame runs. nullopt: not in there.
+  std::optional<std::int64_t> position(const Layout& layout, Address start, std::uint64_t instruction) const;
+  int line(const Layout& layout, std::int64_t position) const;
+  std::optional<std::size_t> live_stack(std::int64_t position) const {
+    return handler_depth(exceptions, position);
+  }
 };
 
 // Code objects by address. Their immutable parts are read once; each look checks with one batch of reads that

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <map>
 #include <unordered_set>
 
 #include "python/threads.hpp"
@@ -19,6 +20,12 @@ constexpr std::size_t kMaxSlotBytes = 64 << 20;   // of all frames
 constexpr int kOwnedByGenerator = 1;
 constexpr int kOwnedByC = 3;  // since 3.12, and whatever is greater: no Python code of its own
 constexpr int kLastOwner = 4;
+
+// Include/internal/pycore_stackref.h. Both lowest bits set (since 3.14): an int in the upper bits, no object.
+Address untagged(Address reference) {
+  constexpr Address kTags = 3;
+  return (reference & kTags) == kTags ? 0 : reference & ~kTags;
+}
 
 struct Chunk {
   Address from = 0;
@@ -42,6 +49,9 @@ class Walk {
     walk();
     check_codes();
     read_slots();
+    for (std::size_t i = 0; i < chains_.size(); ++i) {
+      if (layout_.thread_stack_mark >= 0) chains_[i].on_c_stack = threads_[i].stack_mark;
+    }
     return std::move(chains_);
   }
 
@@ -153,7 +163,10 @@ class Walk {
     Frame frame;
     frame.address = address;
     frame.code = word(layout_.frame_code);
-    if (layout_.minor >= 13) frame.code &= ~Address{3};  // tag bits of a _PyStackRef
+    if (layout_.minor >= 13) frame.code = untagged(frame.code);
+    if (layout_.frame_tlbc_index >= 0) {
+      frame.copy = load<std::int32_t>(bytes, static_cast<std::size_t>(layout_.frame_tlbc_index));
+    }
     if (layout_.frame_owner < 0) {
       frame.instruction = static_cast<std::uint32_t>(word(layout_.frame_instruction));
       frame.entry = true;
@@ -167,6 +180,9 @@ class Walk {
       }
       if (layout_.minor >= 12 && owner >= kOwnedByC) {
         if (!chain.frames.empty()) chain.frames.back().entry = true;
+        // The outermost frame of 3.15 is a part of the thread state; the others are locals of the eval loop.
+        const bool in_thread_state = layout_.minor >= 15 && previous == 0;
+        if (chain.on_c_stack == 0 && !in_thread_state) chain.on_c_stack = address;
         return previous;
       }
       frame.generator = owner == kOwnedByGenerator;
@@ -194,6 +210,7 @@ class Walk {
       for (const Frame& frame : chain.frames) addresses.push_back(frame.code);
     }
     codes_.add(objects_, addresses);
+    const auto copies = starts_of_copies();
     for (FrameChain& chain : chains_) {
       for (std::size_t i = 0; i < chain.frames.size(); ++i) {
         Frame& frame = chain.frames[i];
@@ -203,15 +220,58 @@ class Walk {
           chain.frames.resize(i);
           break;
         }
-        frame.line = code->line(layout_, frame.code, frame.instruction);
         frame.first_stack_slot = code->named_slots;
-        if (layout_.minor >= 11) {
-          frame.live_stack = code->live_stack(layout_, frame.code, frame.instruction).value_or(0);
+        Address start = frame.code + static_cast<Address>(std::max(layout_.code_adaptive, 0));
+        if (frame.copy != 0) {
+          const auto copy = copies.find({frame.code, frame.copy});
+          start = copy != copies.end() ? copy->second : 0;
+        }
+        if (const auto position = code->position(layout_, start, frame.instruction)) {
+          frame.line = code->line(layout_, *position);
+          if (layout_.minor >= 11) frame.live_stack = code->live_stack(*position).value_or(0);
         }
         frame.live_stack = std::min(frame.live_stack, code->stack_size);
       }
     }
   }
+
+  // Since 3.14 each thread of a free-threaded build may run a copy of its own of the instructions:
+  // co_tlbc points to a _PyCodeArray {Py_ssize_t size; char *entries[size]}.
+  std::map<std::pair<Address, std::int32_t>, Address> starts_of_copies() const {
+    std::map<std::pair<Address, std::int32_t>, Address> starts;
+    if (layout_.code_tlbc < 0) return starts;
+    for (const FrameChain& chain : chains_) {
+      for (const Frame& frame : chain.frames) {
+        if (frame.copy > 0 && codes_.find(frame.code) != nullptr) starts[{frame.code, frame.copy}] = 0;
+      }
+    }
+    std::vector<Address> arrays(starts.size());
+    Batch batch(reader_);
+    std::size_t i = 0;
+    for (const auto& [copy, start] : starts) {
+      batch.add(copy.first + static_cast<Address>(layout_.code_tlbc), word_of(arrays[i++]));
+    }
+    batch.read();
+    std::vector<std::array<Address, 2>> found(starts.size());
+    i = 0;
+    for (const auto& [copy, start] : starts) {
+      const Address array = plausible(arrays[i]) ? arrays[i] : 0;
+      batch.add(array, word_of(found[i][0]));
+      batch.add(array + 8 + 8 * static_cast<Address>(copy.second), word_of(found[i][1]));
+      ++i;
+    }
+    const std::vector<bool> done = batch.read();
+    i = 0;
+    for (auto& [copy, start] : starts) {
+      const auto& [size, entry] = found[i];
+      const bool there = done[2 * i] && done[2 * i + 1] && size > static_cast<Address>(copy.second);
+      if (there && plausible(entry)) start = entry;
+      ++i;
+    }
+    return starts;
+  }
+
+  static std::span<std::byte> word_of(Address& value) { return std::as_writable_bytes(std::span(&value, 1)); }
 
   void read_slots() {
     Batch batch(reader_);
@@ -236,7 +296,7 @@ class Walk {
     batch.read();  // slots that cannot be read stay empty references
     if (layout_.minor < 13) return;
     for (Frame* frame : read) {
-      for (Address& slot : frame->slots) slot &= ~Address{3};  // tag bits of a _PyStackRef
+      for (Address& slot : frame->slots) slot = untagged(slot);
     }
   }
 

@@ -26,7 +26,8 @@ struct Layout {
   int runtime_gil = -1;          // the GIL itself, in _PyRuntime
   int gil_size = -1;
   int gil_locked = -1;
-  int gil_holder = -1;  // PyThreadState that holds or held it last
+  int gil_holder = -1;   // PyThreadState that holds or held it last
+  int gil_enabled = -1;  // free-threaded builds: 0 unless something asked for the GIL
 
   int thread_size = -1;
   int thread_next = -1;
@@ -37,6 +38,7 @@ struct Layout {
   int thread_frame = -1;      // innermost frame. 3.11 and 3.12 keep it in
   int thread_cframe = -1;     // a _PyCFrame instead, at
   int cframe_frame = -1;
+  int thread_stack_mark = -1;  // 3.10 to 3.12: pointer to what lies on the C stack, or into the thread state
   int chunk_previous = -1;
   int chunk_size = -1;
 
@@ -49,6 +51,7 @@ struct Layout {
   int frame_code = -1;
   int frame_instruction = -1;  // since 3.11 a pointer into the code; 3.10 an index; before that an offset
   int frame_is_entry = -1;     // 3.11 only
+  int frame_tlbc_index = -1;   // free-threaded since 3.14: which copy of the code the instruction lies in
 
   int code_size = -1;
   int code_filename = -1;
@@ -59,6 +62,7 @@ struct Layout {
   int code_qualname = -1;    // since 3.11
   int code_bytes = -1;       // before 3.11: bytes object
   int code_adaptive = -1;    // since 3.11: the instructions themselves
+  int code_tlbc = -1;        // free-threaded since 3.14: _PyCodeArray {size, copies of the code by thread}
   int code_exceptions = -1;  // since 3.11
   int code_names = -1;       // since 3.11 of all slots, before that of plain locals only
   int code_cell_names = -1;  // before 3.11
@@ -100,9 +104,10 @@ struct Layout {
   int after_header(int words) const { return object_size + 8 * words; }
 };
 
-// Layouts made from the headers of released versions, one a minor version.
+// Layouts made from the headers of released versions, one a minor version; from 3.13 on a second one of its
+// free-threaded build.
 std::span<const Layout> known_layouts();
-const Layout* known_layout(int minor);
+const Layout* known_layout(int minor, bool free_threaded = false);
 
 struct DebugOffsets {
   std::optional<Layout> layout;

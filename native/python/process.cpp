@@ -4,6 +4,7 @@
 #include <array>
 
 #include "python/native_ids.hpp"
+#include "python/one_thread.hpp"
 #include "python/process_state.hpp"
 
 namespace hangtrace::python {
@@ -118,6 +119,7 @@ void PythonProcess::State::add_threads(const Interpreter& interpreter, const Thr
     if (thread.native_tid == 0) thread.native_tid = translate(tids, threads[i].native_id);
     if (auto name = names.find(thread.ident); name != names.end()) thread.name = name->second;
     thread.problem = std::move(chains[i].problem);
+    thread.on_c_stack = chains[i].on_c_stack;
     for (Frame& frame : chains[i].frames) {
       const Code* code = codes.find(frame.code);
       if (code == nullptr) continue;
@@ -133,7 +135,11 @@ void PythonProcess::State::add_threads(const Interpreter& interpreter, const Thr
 
 void PythonProcess::State::add_gil(const Interpreter& interpreter, const std::vector<ThreadState>& threads,
                                    std::size_t first, PythonState& state) {
-  if (state.free_threaded || interpreter.gil == 0) return;
+  if (interpreter.gil == 0) return;
+  if (state.free_threaded) {  // off, unless -X gil=1 or an extension module asked for it
+    auto enabled = reader.read_value<std::int32_t>(interpreter.gil + layout().gil_enabled);
+    if (!enabled || *enabled == 0) return;
+  }
   auto locked = reader.read_value<std::int32_t>(interpreter.gil + layout().gil_locked);
   auto holder = reader.read_value<Address>(interpreter.gil + layout().gil_holder);
   if (!locked || !holder || *locked < -1 || *locked > 1) return;
@@ -193,6 +199,7 @@ std::optional<PythonState> PythonProcess::read(const ThreadIds& tids) {
     return std::nullopt;
   }
   for (const Interpreter& interpreter : interpreters) own.add_threads(interpreter, tids, state);
+  unite_threads(state.threads);
   if (state.gils.empty() && !state.free_threaded && state.problem.empty()) {
     state.problem = "the GIL is not readable";
   }

@@ -45,13 +45,15 @@ struct PythonFrame {
 };
 
 struct PythonThread {
-  int native_tid = 0;       // as we see it; 0: unknown
-  std::uint64_t ident = 0;  // threading.get_ident(): the pthread_t
-  std::string name;         // Thread.name from threading._active; "": unknown
-  std::int64_t interpreter = 0;
+  int native_tid = 0;            // as we see it; 0: unknown
+  std::uint64_t ident = 0;       // threading.get_ident(): the pthread_t
+  std::string name;              // Thread.name from threading._active; "": unknown
+  std::int64_t interpreter = 0;  // in which it runs now; frames further out may be of the one it came from
   bool holds_gil = false;
   std::vector<PythonFrame> frames;  // innermost first
   std::string problem;              // "": the frames are whole
+  // Where on its C stack the innermost frame was entered from C, roughly (since 3.10); 0: not known.
+  Address on_c_stack = 0;
 };
 
 struct Gil {
@@ -66,9 +68,9 @@ struct PythonState {
   std::string version;  // "3.11.7"
   bool free_threaded = false;
   std::vector<PythonThread> threads;
-  std::vector<Gil> gils;  // empty: free-threaded, or unreadable (then `problem`)
+  std::vector<Gil> gils;  // empty: free-threaded with its GIL off, or unreadable (then `problem`)
   PythonTasks tasks;
-  std::string layout_from;  // "_Py_DebugOffsets" or "table 3.11"
+  std::string layout_from;  // "_Py_DebugOffsets" or "table 3.11", ", untested build" behind
   std::string problem;      // "": all was read
 };
 
@@ -112,7 +114,8 @@ class PythonProcess {
   const std::string& version() const;
   Address runtime() const;
 
-  // All threads of all interpreters, frames and GILs. nullopt: nothing at all could be read (see problem()).
+  // All threads of all interpreters, each once, frames and GILs. nullopt: nothing at all could be read (see
+  // problem()).
   std::optional<PythonState> read(const ThreadIds& tids = {});
   const std::string& problem() const;
 

@@ -40,6 +40,11 @@ std::vector<const proc::Mapping*> candidates(std::span<const proc::Mapping> mapp
   return result;
 }
 
+// Builds that this reader knows from their headers only.
+bool never_run(const Layout& layout) {
+  return layout.free_threaded && layout.minor >= 14;
+}
+
 std::string version_text(std::uint32_t hex) {
   std::string text = std::to_string(hex >> 24) + "." + std::to_string((hex >> 16) & 0xff) + "." +
                      std::to_string((hex >> 8) & 0xff);
@@ -87,6 +92,7 @@ void identify(const memory::Reader& reader, Runtime& runtime, std::optional<Addr
       runtime.version = version_text(offsets.version_hex);
       runtime.layout = offsets.layout;
       runtime.layout_from = "_Py_DebugOffsets";
+      if (runtime.layout && never_run(*runtime.layout)) runtime.layout_from += ", untested build";
       runtime.problem = offsets.problem;
       return;
     }

@@ -56,7 +56,7 @@ std::vector<ThreadState> read_threads(const memory::Reader& reader, const Layout
   int end = 0;
   for (int offset :
        {layout.thread_next, layout.thread_interpreter, layout.thread_ident, layout.thread_native_id,
-        layout.thread_chunk, layout.thread_frame, layout.thread_cframe}) {
+        layout.thread_chunk, layout.thread_frame, layout.thread_cframe, layout.thread_stack_mark}) {
     end = std::max(end, offset + 8);
   }
   std::vector<std::byte> body(static_cast<std::size_t>(end));
@@ -75,6 +75,7 @@ std::vector<ThreadState> read_threads(const memory::Reader& reader, const Layout
     thread.native_id = field(body, layout.thread_native_id);
     thread.frame = field(body, layout.thread_frame);
     thread.chunk = field(body, layout.thread_chunk);
+    thread.stack_mark = field(body, layout.thread_stack_mark);
     cframes.push_back(field(body, layout.thread_cframe));
     result.push_back(thread);
     next = field(body, layout.thread_next);

@@ -25,12 +25,14 @@ struct ThreadState {
   std::uint64_t native_id = 0;  // as the program was told; 0 before 3.11
   Address frame = 0;            // innermost
   Address chunk = 0;
+  Address stack_mark = 0;  // 3.10 to 3.12: on the thread's C stack, or in the thread state; else 0
 };
 
 struct Frame {
   Address address = 0;
   Address code = 0;
   std::uint64_t instruction = 0;
+  std::int32_t copy = 0;  // free-threaded since 3.14: which copy of the code is run, 0 the one in the object
   int line = 0;
   bool entry = false;
   bool generator = false;
@@ -41,7 +43,10 @@ struct Frame {
 
 struct FrameChain {
   std::vector<Frame> frames;  // innermost first
-  std::string problem;        // "": whole
+  // Where on the C stack the innermost of them was entered, roughly: a chain of the same thread with a lower
+  // address is further in. 0: not known.
+  Address on_c_stack = 0;
+  std::string problem;  // "": whole
 };
 
 // `problem` gets the reason if a list had to be cut.

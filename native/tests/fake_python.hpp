@@ -14,13 +14,14 @@ namespace hangtrace::tests {
 
 using memory::Address;
 
-// Memory of a CPython 3.11 process made by hand: an interpreter with threads, frames and objects.
+// Memory of a CPython process made by hand: an interpreter with threads, frames and objects. attach() takes
+// it for 3.11, whose layout is the default; with others the readers below PythonProcess can be tested.
 class FakePython {
  public:
   static constexpr Address kBase = 0x7f0000000000;
-  const python::Layout layout = *python::known_layout(11);
+  const python::Layout layout;
 
-  FakePython() {
+  explicit FakePython(const python::Layout& of = *python::known_layout(11)) : layout(of) {
     version_ = put_word(0x030b07f0);
     runtime_ = space(4096);
     interpreter_ = space(static_cast<std::size_t>(layout.interpreter_size));
@@ -75,10 +76,11 @@ class FakePython {
     return at;
   }
   Address object(Address type_address, const std::vector<std::uint64_t>& words, std::size_t extra = 0) {
-    const Address at = space(16 + 8 * words.size() + extra);
+    const auto header = static_cast<std::size_t>(layout.object_size);
+    const Address at = space(header + 8 * words.size() + extra);
     set(at, 1);
-    set(at + 8, type_address);
-    for (std::size_t i = 0; i < words.size(); ++i) set(at + 16 + 8 * i, words[i]);
+    set(at + static_cast<Address>(layout.object_type), type_address);
+    for (std::size_t i = 0; i < words.size(); ++i) set(at + header + 8 * i, words[i]);
     return at;
   }
   Address object_of(const std::string& type_name, const std::vector<std::uint64_t>& words) {
@@ -89,7 +91,8 @@ class FakePython {
   Address str(const void* data, std::size_t length, int kind, bool ascii) {
     const int start = ascii ? layout.string_ascii_data : layout.string_compact_data;
     const Address at = object(types_.at("str"), {length}, static_cast<std::size_t>(start) + length * 4 + 8);
-    set32(at + layout.string_state, static_cast<std::uint32_t>(kind << 2 | 1 << 5 | (ascii ? 1 << 6 : 0)));
+    const int state = (kind | 1 << 3 | (ascii ? 1 << 4 : 0)) << layout.string_kind_shift;
+    set32(at + layout.string_state, static_cast<std::uint32_t>(state));
     copy(at + static_cast<Address>(start), data, length * static_cast<std::size_t>(kind));
     return at;
   }
@@ -111,7 +114,8 @@ class FakePython {
     return at;
   }
   Address tuple(const std::vector<Address>& items) {
-    std::vector<std::uint64_t> words = {items.size()};
+    std::vector<std::uint64_t> words(static_cast<std::size_t>(layout.tuple_items - layout.object_size) / 8);
+    words[0] = items.size();
     words.insert(words.end(), items.begin(), items.end());
     return object_of("tuple", words);
   }
@@ -153,6 +157,7 @@ class FakePython {
     for (int i = 0; i < 20; ++i) lines += {static_cast<char>(128 | 13 << 3), 2};
     std::vector<Address> texts;
     for (const std::string& name : names) texts.push_back(str(name));
+    set(at + layout.tuple_size, 32);  // ob_size: code units
     set(at + layout.code_filename, str("/app/" + function + ".py"));
     set(at + layout.code_name, str(function));
     set(at + layout.code_qualname, str("Class." + function));
@@ -168,18 +173,22 @@ class FakePython {
     set(at + layout.frame_code, code_address);
     set(at + layout.frame_previous, previous);
     set(at + layout.frame_instruction, code_address + static_cast<Address>(layout.code_adaptive + 2 * unit));
-    set8(at + layout.frame_is_entry, previous == 0 ? 1 : 0);
+    if (layout.frame_is_entry >= 0) set8(at + layout.frame_is_entry, previous == 0 ? 1 : 0);
     for (std::size_t i = 0; i < slots.size(); ++i) set(at + layout.frame_slots + 8 * i, slots[i]);
     return at;
   }
   Address thread(std::uint64_t ident, int native_id, Address innermost) {
     const Address at = space(static_cast<std::size_t>(layout.thread_size));
-    const Address cframe = space(64);
-    set(cframe + static_cast<Address>(layout.cframe_frame), innermost);
+    if (layout.thread_cframe >= 0) {
+      const Address cframe = space(64);
+      set(cframe + static_cast<Address>(layout.cframe_frame), innermost);
+      set(at + layout.thread_cframe, cframe);
+    } else {
+      set(at + layout.thread_frame, innermost);
+    }
     set(at + layout.thread_interpreter, interpreter_);
     set(at + layout.thread_ident, ident);
     set(at + layout.thread_native_id, static_cast<std::uint64_t>(native_id));
-    set(at + layout.thread_cframe, cframe);
     set(at + layout.thread_next, first_thread_);
     first_thread_ = at;
     set(interpreter_ + layout.interpreter_threads, first_thread_);

@@ -56,7 +56,14 @@ TEST_CASE("merge: no native frames, no merge") {
   CHECK(none.empty());
 }
 
-TEST_CASE("merge: the tail-call interpreter") {
+TEST_CASE("merge: the tail-call interpreter, an instruction on top of its loop's frame") {
+  auto frames = natives({"read", "_TAIL_CALL_CALL", "_PyEval_EvalFrameDefault", "PyObject_Call",
+                         "_TAIL_CALL_CALL_KW", "_PyEval_EvalFrameDefault", "main"});
+  REQUIRE(merge(frames, pythons({{"f", false}, {"g", true}, {"h", true}})));
+  CHECK(names(frames) == std::vector<std::string>{"read", "py f", "py g", "PyObject_Call", "py h", "main"});
+}
+
+TEST_CASE("merge: the tail-call interpreter, if the loop's frame is gone") {
   auto frames = natives({"read", "_TAIL_CALL_CALL", "main"});
   REQUIRE(merge(frames, pythons({{"f", true}})));
   CHECK(names(frames) == std::vector<std::string>{"read", "py f", "main"});

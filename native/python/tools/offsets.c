@@ -1,5 +1,5 @@
 /* Prints the layout of one CPython version as members of hangtrace::python::Layout. Compiled by
- * make_layouts.py against the headers of each interpreter; -1 means that the version has no such field. */
+ * make_layouts.py against the headers of each interpreter; nothing is printed for -1: the version has no such field. */
 #define Py_BUILD_CORE 1
 #include <Python.h>
 #include <stddef.h>
@@ -35,7 +35,7 @@ struct _dictkeysobject {
 
 #define AT(type, field) ((long)offsetof(type, field))
 static void put(const char* name, long value) {
-  printf("    .%s = %ld,\n", name, value);
+  if (value != -1) printf("    .%s = %ld,\n", name, value);
 }
 
 /* Bit of PyASCIIObject.state at which `kind` starts. */
@@ -49,6 +49,9 @@ static int kind_shift(void) {
 
 int main(void) {
   printf("    .minor = %d,\n", PY_MINOR_VERSION);
+#ifdef Py_GIL_DISABLED
+  printf("    .free_threaded = true,\n");
+#endif
   put("runtime_interpreters", AT(_PyRuntimeState, interpreters.head));
   put("interpreter_size", sizeof(PyInterpreterState));
   put("interpreter_next", AT(PyInterpreterState, next));
@@ -71,6 +74,9 @@ int main(void) {
   put("gil_size", sizeof(struct _gil_runtime_state));
   put("gil_locked", AT(struct _gil_runtime_state, locked));
   put("gil_holder", AT(struct _gil_runtime_state, last_holder));
+#ifdef Py_GIL_DISABLED
+  put("gil_enabled", AT(struct _gil_runtime_state, enabled));
+#endif
 
   put("thread_size", sizeof(PyThreadState));
   put("thread_next", AT(PyThreadState, next));
@@ -98,6 +104,9 @@ int main(void) {
 #endif
 
 #if PY_VERSION_HEX >= 0x030b0000
+#if PY_VERSION_HEX < 0x030d0000
+  put("thread_stack_mark", AT(PyThreadState, cframe));
+#endif
   put("chunk_previous", AT(_PyStackChunk, previous));
   put("chunk_size", AT(_PyStackChunk, size));
   put("frame_previous", AT(_PyInterpreterFrame, previous));
@@ -109,6 +118,9 @@ int main(void) {
   put("frame_code", AT(_PyInterpreterFrame, f_executable));
   put("frame_instruction", AT(_PyInterpreterFrame, instr_ptr));
   put("frame_is_entry", -1);
+#if defined(Py_GIL_DISABLED) && PY_VERSION_HEX >= 0x030e0000
+  put("frame_tlbc_index", AT(_PyInterpreterFrame, tlbc_index));
+#endif
 #elif PY_VERSION_HEX >= 0x030c0000
   put("frame_code", AT(_PyInterpreterFrame, f_code));
   put("frame_instruction", AT(_PyInterpreterFrame, prev_instr));
@@ -119,6 +131,9 @@ int main(void) {
   put("frame_is_entry", AT(_PyInterpreterFrame, is_entry));
 #endif
 #else
+#if PY_VERSION_HEX >= 0x030a0000
+  put("thread_stack_mark", AT(PyThreadState, cframe));
+#endif
   put("chunk_previous", -1);
   put("chunk_size", -1);
   put("frame_previous", AT(PyFrameObject, f_back));
@@ -145,6 +160,9 @@ int main(void) {
   put("code_qualname", AT(PyCodeObject, co_qualname));
   put("code_bytes", -1);
   put("code_adaptive", AT(PyCodeObject, co_code_adaptive));
+#if defined(Py_GIL_DISABLED) && PY_VERSION_HEX >= 0x030e0000
+  put("code_tlbc", AT(PyCodeObject, co_tlbc));
+#endif
   put("code_exceptions", AT(PyCodeObject, co_exceptiontable));
   put("code_names", AT(PyCodeObject, co_localsplusnames));
   put("code_cell_names", -1);

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -14,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.versions.interpreters import VERSIONS, interpreter, version_of
 
 HERE = Path(__file__).resolve().parent
 BUILD = Path(os.environ.get("HT_NATIVE_BUILD", HERE.parents[2] / "build" / "native" / "native"))
@@ -26,22 +27,12 @@ pytestmark = pytest.mark.skipif(not TOOL.exists(), reason="needs the native test
 Report = dict[str, Any]
 
 
-def interpreter(version: str) -> str | None:
-    """Path of an installed interpreter of a minor version ("3.11")."""
-    installed = sorted(Path("~/.pyenv/versions").expanduser().glob(f"{version}.*/bin/python{version}"))
-    if installed:
-        return str(installed[-1])
-    if f"{sys.version_info[0]}.{sys.version_info[1]}" == version:
-        return sys.executable
-    return shutil.which(f"python{version}")
-
-
-@pytest.fixture(params=["3.8", "3.9", "3.10", "3.11", "3.12", "3.13", "3.14", "system"])
+@pytest.fixture(params=[*VERSIONS, "system"])
 def python(request: pytest.FixtureRequest) -> str:
-    path = "/usr/bin/python3" if request.param == "system" else interpreter(request.param)
-    if path is None or not Path(path).exists():
-        pytest.skip(f"Python {request.param} is not installed")
-    return path
+    path = Path("/usr/bin/python3") if request.param == "system" else interpreter(request.param)
+    if path is None or not path.exists():
+        pytest.skip(f"no Python {request.param} here")
+    return str(path)
 
 
 @contextlib.contextmanager
@@ -76,6 +67,10 @@ def look(pid: int, *options: str) -> Report:
     assert done.returncode == 0, (done.returncode, done.stdout, done.stderr)
     report: Report = json.loads(done.stdout)
     return report
+
+
+def free_threaded(python: str) -> bool:
+    return (version_of(Path(python)) or "").endswith("t")
 
 
 def by_tid(report: Report) -> dict[int, Report]:
@@ -253,12 +248,15 @@ def test_environment_and_modules(python: str) -> None:
 
 
 def test_holder_of_the_gil(python: str) -> None:
+    with_gil = ["-X", "gil=1"] if free_threaded(python) else []
     read_end, write_end = os.pipe()
     os.set_inheritable(read_end, True)
     try:
         # The program keeps the GIL until the pipe closes, so it cannot see its standard input close.
         process = subprocess.Popen(
-            [python, str(HERE / "gil_target.py"), str(read_end)], stdout=subprocess.PIPE, pass_fds=[read_end]
+            [python, *with_gil, str(HERE / "gil_target.py"), str(read_end)],
+            stdout=subprocess.PIPE,
+            pass_fds=[read_end],
         )
         try:
             assert process.stdout is not None
@@ -288,6 +286,17 @@ def test_holder_of_the_gil(python: str) -> None:
     assert by_tid(seen)[process.pid]["frames"][0]["function"] == "hold"
 
 
+def test_a_free_threaded_build_has_no_gil(python: str) -> None:
+    if not free_threaded(python):
+        pytest.skip("not a free-threaded build")
+    with running(python, "python_target.py") as (process, _):
+        seen = look(process.pid)
+    assert seen["free_threaded"]
+    assert seen["gils"] == []
+    assert not any(thread["holds_gil"] for thread in seen["threads"])
+    assert seen["problem"] == ""
+
+
 def test_thread_ids_after_a_fork(python: str) -> None:
     with running(python, "fork_target.py") as (_, line):
         pid, tid = map(int, line.split())
@@ -296,14 +305,43 @@ def test_thread_ids_after_a_fork(python: str) -> None:
     assert threads[tid]["name"] == "of-child"
 
 
-def test_frames_of_a_subinterpreter(python: str) -> None:
-    with running(python, "subinterpreter_target.py") as (process, _):
-        eventually(lambda: syscall(process.pid, process.pid)[0] == "0", "the subinterpreter reads")
+def test_a_thread_in_another_interpreter_is_there_once(python: str) -> None:
+    with running(python, "subinterpreter_target.py") as (process, line):
+        tids = json.loads(line)
+        for tid in tids.values():
+            eventually(
+                lambda tid=tid: syscall(process.pid, tid)[0] == "0", "a thread of an interpreter reads"
+            )
         seen = look(process.pid)
     assert seen["problem"] == ""
-    by_interpreter = {thread["interpreter"] != 0: thread for thread in seen["threads"]}
-    assert [frame["function"] for frame in by_interpreter[True]["frames"]] == ["in_sub", "<module>"]
-    assert [frame["function"] for frame in by_interpreter[False]["frames"]] == ["<module>"]
+    assert len(seen["threads"]) == 5
+    threads = by_tid(seen)
+    stacks = {
+        role: [frame["function"].rpartition(".")[2] for frame in threads[tid]["frames"]]
+        for role, tid in tids.items()
+    }
+    # Innermost the interpreter that the thread runs in, further out the one it came from.
+    assert stacks["caller of second"] == ["in_sub", "<module>", "enter", "<module>"]
+    assert stacks["caller of third"] == [
+        "in_sub",
+        "<module>",
+        "enter",
+        "run",
+        "_bootstrap_inner",
+        "_bootstrap",
+    ]
+    for name in ("second", "third"):
+        own = stacks[f"thread of {name}"]
+        assert own == ["in_thread", "run", "_bootstrap_inner", "_bootstrap"]
+        assert threads[tids[f"thread of {name}"]]["name"] == f"thread of {name}"
+    assert threads[tids["caller of second"]]["name"] == "MainThread"
+    numbers = [
+        threads[tids[f"{kind} of {name}"]]["interpreter"]
+        for name in ("second", "third")
+        for kind in ("caller", "thread")
+    ]
+    assert numbers[0] == numbers[1] != numbers[2] == numbers[3]
+    assert 0 not in numbers
 
 
 def test_a_running_process_is_never_misread(python: str) -> None:
