@@ -87,6 +87,12 @@ int Code::line(const Layout& layout, std::int64_t position) const {
   return line_in_lnotab(lines, first_line, position);
 }
 
+int Code::line(const Layout& layout, Address code, std::uint64_t instruction) const {
+  const Address start = code + static_cast<Address>(std::max(layout.code_adaptive, 0));
+  const auto at = position(layout, start, instruction);
+  return at ? line(layout, *at) : 0;
+}
+
 const Code* CodeCache::find(Address address) const {
   if (!checked_.contains(address)) return nullptr;
   auto entry = entries_.find(address);

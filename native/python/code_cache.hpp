@@ -30,6 +30,8 @@ struct Code {
   // address of the first instruction of the copy of the code that the frame runs. nullopt: not in there.
   std::optional<std::int64_t> position(const Layout& layout, Address start, std::uint64_t instruction) const;
   int line(const Layout& layout, std::int64_t position) const;
+  // Of a frame that runs the code in the object itself; 0 if it does not.
+  int line(const Layout& layout, Address code, std::uint64_t instruction) const;
   std::optional<std::size_t> live_stack(std::int64_t position) const {
     return handler_depth(exceptions, position);
   }

@@ -1,5 +1,6 @@
 /* Prints the layout of one CPython version as members of hangtrace::python::Layout. Compiled by
- * make_layouts.py against the headers of each interpreter; nothing is printed for -1: the version has no such field. */
+ * make_layouts.py against the headers of each interpreter; nothing is printed for -1: the version has no such
+ * field. */
 #define Py_BUILD_CORE 1
 #include <Python.h>
 #include <stddef.h>
