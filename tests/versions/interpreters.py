@@ -11,6 +11,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 #: Minor versions that are looked for, with "t" for the free-threaded build.
 VERSIONS = ("3.8", "3.9", "3.10", "3.11", "3.12", "3.13", "3.13t", "3.14", "3.14t", "3.15", "3.15t")
 
@@ -59,3 +61,10 @@ def version_of(path: Path) -> str | None:
 def interpreter(version: str) -> Path | None:
     """Path of an interpreter of a version in `VERSIONS`; None if there is none here that starts."""
     return next((path for path in _candidates(version) if version_of(path) == version), None)
+
+
+def required(version: str) -> str:
+    """Path of an interpreter of a version; skips the test if there is none."""
+    if (path := interpreter(version)) is None:
+        pytest.skip(f"no Python {version} here")
+    return str(path)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.versions.interpreters import VERSIONS, interpreter, version_of
+from tests.versions.interpreters import VERSIONS, required, version_of
 
 HERE = Path(__file__).resolve().parent
 BUILD = Path(os.environ.get("HT_NATIVE_BUILD", HERE.parents[2] / "build" / "native" / "native"))
@@ -29,10 +29,11 @@ Report = dict[str, Any]
 
 @pytest.fixture(params=[*VERSIONS, "system"])
 def python(request: pytest.FixtureRequest) -> str:
-    path = Path("/usr/bin/python3") if request.param == "system" else interpreter(request.param)
-    if path is None or not path.exists():
-        pytest.skip(f"no Python {request.param} here")
-    return str(path)
+    if request.param != "system":
+        return required(request.param)
+    if not Path("/usr/bin/python3").exists():
+        pytest.skip("the system has no Python")
+    return "/usr/bin/python3"
 
 
 @contextlib.contextmanager
