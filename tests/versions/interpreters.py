@@ -58,13 +58,13 @@ def version_of(path: Path) -> str | None:
 
 
 @functools.cache
-def interpreter(version: str) -> Path | None:
+def find(version: str) -> Path | None:
     """Path of an interpreter of a version in `VERSIONS`; None if there is none here that starts."""
     return next((path for path in _candidates(version) if version_of(path) == version), None)
 
 
-def required(version: str) -> str:
+def interpreter(version: str) -> str:
     """Path of an interpreter of a version; skips the test if there is none."""
-    if (path := interpreter(version)) is None:
+    if (path := find(version)) is None:
         pytest.skip(f"no Python {version} here")
     return str(path)

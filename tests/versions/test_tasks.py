@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pyhangtrace import _native
-from tests.versions.interpreters import required
+from tests.versions.interpreters import interpreter
 
 TARGET = Path(__file__).with_name("task_target.py")
 DEADLINE_S = 30.0
@@ -52,7 +52,7 @@ def places(task: Any) -> list[list[Any]]:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_tasks_are_what_the_program_says(version: str) -> None:
-    with running(required(version), TARGET) as truth:
+    with running(interpreter(version), TARGET) as truth:
         process = picture(truth["pid"], at_rest)
     found = {task["name"]: task for task in process["tasks"]}
     said = truth["tasks"]
@@ -78,7 +78,7 @@ def test_tasks_are_what_the_program_says(version: str) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_task_that_blocks_its_thread(version: str) -> None:
-    with running(required(version), TARGET, "block") as truth:
+    with running(interpreter(version), TARGET, "block") as truth:
         process = picture(truth["pid"], at_rest)
     (task,) = (task for task in process["tasks"] if task["name"] == "blocked")
     assert task["current"]
@@ -94,7 +94,7 @@ def test_a_program_that_changes_under_us(version: str) -> None:
     """Whatever is claimed of a task must be something that can be: a torn chain would mix functions."""
     engine = _native.Engine()
     looks = 0
-    with running(required(version), TARGET, "churn") as truth:
+    with running(interpreter(version), TARGET, "churn") as truth:
         end = time.monotonic() + 3
         while looks < 150 and time.monotonic() < end:
             [process] = engine.capture([truth["pid"]])

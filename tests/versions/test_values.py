@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pyhangtrace import _native
-from tests.versions.test_versions import VERSIONS, interpreter
+from tests.versions.interpreters import VERSIONS, interpreter
 
 TARGET = Path(__file__).with_name("value_target.py")
 DEADLINE_S = 30.0

@@ -12,7 +12,7 @@ from tests.hangs.attach import try_case
 from tests.hangs.cases import CASES
 from tests.hangs.facts import Case
 from tests.hangs.judge import Outcome
-from tests.versions.interpreters import VERSIONS, required
+from tests.versions.interpreters import VERSIONS, interpreter
 
 SEEDS = (15, 35, 37)
 
@@ -40,7 +40,7 @@ PLAIN = tuple(case for case in CASES if by_python(case))
 
 @pytest.mark.parametrize("case", PLAIN, ids=lambda case: case.kind)
 def test_the_report_holds_the_facts(case: Case, version: str) -> None:
-    python = required(version)
+    python = interpreter(version)
     if (since := SINCE.get(case.kind)) and tuple(map(int, version.removesuffix("t").split("."))) < since:
         pytest.skip(f"{case.kind} needs Python {since[0]}.{since[1]}")
     programs = tuple(
@@ -56,6 +56,6 @@ def test_the_report_holds_the_facts(case: Case, version: str) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_made_up_jobs(seed: int, version: str) -> None:
-    trial = try_plan(draw(seed, torch=False), python=required(version))
+    trial = try_plan(draw(seed, torch=False), python=interpreter(version))
     reasons = (trial.summary, *trial.judgement.reasons, trial.verdict)
     assert trial.judgement.outcome in (Outcome.RIGHT, Outcome.ABSTAINED), reasons
