@@ -20,6 +20,25 @@ struct Engine::State {
   unwind::UnwindCache tables;
   Ladder ladder;
   std::map<int, std::shared_ptr<Known>> known;
+  std::shared_ptr<proc::DescriptorBudget> budget;
+  std::map<int, std::shared_ptr<TaskRecords>> records;
+
+  Sampled sample_process(int pid) {
+    if (records.size() > most_known) {
+      records.clear();
+    }
+    std::shared_ptr<TaskRecords>& slot = records[pid];
+    Sampled sampled = sample(proc_root, pid, std::move(slot), budget);
+    slot = sampled.records;
+    return sampled;
+  }
+
+  // Descriptors are for those that are looked at now.
+  void make_room(std::span<const int> pids) {
+    if (budget->exhausted()) {
+      std::erase_if(records, [&](const auto& entry) { return !std::ranges::count(pids, entry.first); });
+    }
+  }
 
   // The process's memory, ready to be read; null, with the reason in sampled.process.error, if it must not
   // be.
@@ -41,7 +60,7 @@ struct Engine::State {
 
   Look look_at(int pid, const Options& options) {
     Look look;
-    look.sampled = sample(proc_root, pid);
+    look.sampled = sample_process(pid);
     if (options.stacks) {
       look.known = open(look.sampled);
     }
@@ -51,7 +70,6 @@ struct Engine::State {
         unwind_threads(look, tables);
       }
     } else if (look.sampled.tasks) {
-      sample_activity(look.sampled);
       mark_moved(look.sampled);
     }
     return look;
@@ -60,11 +78,13 @@ struct Engine::State {
 
 Engine::Engine(std::string proc_root) : state_(std::make_unique<State>()) {
   state_->proc_root = std::move(proc_root);
+  state_->budget = std::make_shared<proc::DescriptorBudget>(proc::DescriptorBudget::available());
 }
 
 Engine::~Engine() = default;
 
 std::vector<Process> Engine::capture(std::span<const int> pids, const Options& options) {
+  state_->make_room(pids);
   std::vector<Look> looks;
   looks.reserve(pids.size());
   for (const int pid : pids) {
@@ -87,14 +107,14 @@ std::vector<Process> Engine::capture(std::span<const int> pids, const Options& o
 }
 
 std::map<std::string, std::string> Engine::python_environ(int pid, const std::vector<std::string>& names) {
-  Sampled sampled = sample(state_->proc_root, pid);
+  Sampled sampled = state_->sample_process(pid);
   const std::shared_ptr<Known> known = state_->open(sampled);
   python::PythonProcess* const python = known ? known->python() : nullptr;
   return python != nullptr ? python->environ(names) : std::map<std::string, std::string>{};
 }
 
 std::vector<std::string> Engine::python_argv(int pid) {
-  Sampled sampled = sample(state_->proc_root, pid);
+  Sampled sampled = state_->sample_process(pid);
   const std::shared_ptr<Known> known = state_->open(sampled);
   python::PythonProcess* const python = known ? known->python() : nullptr;
   return python != nullptr ? python->argv() : std::vector<std::string>{};

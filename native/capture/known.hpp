@@ -38,8 +38,9 @@ class Known {
   elf::ProcessModules& modules() { return *modules_; }
   bool glibc() const { return glibc_; }
 
-  /// The interpreter; nullptr if the program has none.
+  /// The interpreter; nullptr if the program has none. The first time it searches symbols.
   python::PythonProcess* python();
+  bool python_looked_for() const { return python_looked_for_; }
 
  private:
   elf::ModuleCache& cache_;

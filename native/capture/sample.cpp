@@ -46,11 +46,8 @@ bool is_mmap_lock_channel(std::string_view channel) {
                              [channel](std::string_view prefix) { return channel.starts_with(prefix); });
 }
 
-bool takes_mmap_lock(const proc::SyscallState& call) {
-  if (call.activity != proc::Activity::in_syscall) {
-    return false;
-  }
-  switch (call.number) {
+bool takes_mmap_lock(const Thread& thread) {
+  switch (thread.syscall.value_or(-1)) {
     case SYS_mmap:
     case SYS_munmap:
     case SYS_mprotect:
@@ -76,8 +73,7 @@ std::optional<int> mmap_lock_waiter(const proc::TaskDirectory& tasks, const std:
     if (thread.state != 'D') {
       continue;
     }
-    if (is_mmap_lock_channel(thread.wait_channel.value_or("")) ||
-        takes_mmap_lock(tasks.syscall(thread.tid))) {
+    if (is_mmap_lock_channel(thread.wait_channel.value_or("")) || takes_mmap_lock(thread)) {
       if (const auto stat = tasks.schedstat(thread.tid)) {
         suspects.push_back({thread.tid, *stat});
       }
@@ -108,13 +104,87 @@ std::optional<bool> is_32bit(const std::string& proc_root, int tid) {
   return ident[EI_CLASS] == ELFCLASS32;
 }
 
+void set_activity(Thread& thread, const proc::SyscallState& call) {
+  // Threads that live in the kernel alone, also workers of a program's io_uring, have no user registers.
+  if (call.activity != proc::Activity::running && call.program_counter == 0) {
+    return;
+  }
+  switch (call.activity) {
+    case proc::Activity::running:
+      thread.running = true;
+      break;
+    case proc::Activity::unknown:
+      break;
+    case proc::Activity::in_syscall:
+    case proc::Activity::outside:
+      thread.syscall = call.number;
+      thread.arguments = call.arguments;
+      thread.stack_pointer = call.stack_pointer;
+      thread.program_counter = call.program_counter;
+      break;
+  }
+}
+
+bool ran_since(const Thread& thread, const std::optional<proc::SchedStat>& now) {
+  return !now || thread.run_ns != now->run_ns || thread.slices != now->slices;
+}
+
+bool same_call(const Thread& thread, const proc::SyscallState& call) {
+  return call.activity == proc::Activity::in_syscall && thread.syscall == call.number &&
+         thread.arguments == call.arguments && thread.stack_pointer == call.stack_pointer &&
+         thread.program_counter == call.program_counter;
+}
+
+// A thread that sleeps in a system call changes nothing of what is read here before it runs again. (Its name
+// can be given by another thread: a new one is seen when it has run.)
+bool may_be_recorded(const Thread& thread) {
+  return !thread.moved && thread.state == 'S' && thread.run_ns.value_or(0) != 0 &&
+         thread.syscall.value_or(-1) >= 0;
+}
+
+// Nothing if it has ended. Times first: all that is read up to the next unchanged ones is of one moment.
+std::optional<Thread> read_thread(const proc::TaskDirectory& tasks, int tid, const Thread* record) {
+  const auto times = tasks.schedstat(tid);
+  if (record != nullptr && !ran_since(*record, times) && same_call(*record, tasks.syscall(tid))) {
+    return *record;
+  }
+  Thread thread;
+  thread.tid = tid;
+  if (times) {
+    thread.run_ns = times->run_ns;
+    thread.slices = times->slices;
+  }
+  const proc::SyscallState call = tasks.syscall(tid);
+  const auto stat = tasks.stat(tid);
+  if (!stat) {
+    return std::nullopt;
+  }
+  thread.comm = stat->comm;
+  thread.state = stat->state;
+  thread.start_ticks = stat->start_ticks;
+  thread.cpu = stat->cpu;
+  thread.user_ticks = stat->user_ticks;
+  thread.system_ticks = stat->system_ticks;
+  thread.minor_faults = stat->minor_faults;
+  thread.major_faults = stat->major_faults;
+  if (!ended(thread.state)) {
+    set_activity(thread, call);
+  }
+  thread.wait_channel = tasks.wait_channel(tid);
+  if (thread.state == 'D') {
+    thread.kernel_stack = tasks.kernel_stack(tid);
+  }
+  return thread;
+}
+
 }  // namespace
 
 Identity identity_of(const proc::Stat& stat) {
   return {stat.start_ticks, stat.code_start, stat.stack_start};
 }
 
-Sampled sample(const std::string& proc_root, int pid) {
+Sampled sample(const std::string& proc_root, int pid, std::shared_ptr<TaskRecords> records,
+               const std::shared_ptr<proc::DescriptorBudget>& budget) {
   Sampled sampled;
   Process& process = sampled.process;
   process.pid = pid;
@@ -125,32 +195,32 @@ Sampled sample(const std::string& proc_root, int pid) {
     return sampled;
   }
   sampled.identity = identity_of(*leader);
-  sampled.tasks = proc::TaskDirectory::open(proc_root, pid);
-  if (!sampled.tasks) {
-    process.error = error_of(errno);
-    return sampled;
+  std::vector<int> tids;
+  if (records && records->identity == sampled.identity) {
+    tids = records->directory->list();
   }
-  for (const int tid : sampled.tasks->list()) {
-    const auto stat = sampled.tasks->stat(tid);
-    if (!stat) {
-      continue;  // ended since it was listed
+  if (tids.empty()) {
+    records = std::make_shared<TaskRecords>();
+    records->identity = sampled.identity;
+    records->directory = proc::TaskDirectory::open(proc_root, pid, budget);
+    if (!records->directory) {
+      process.error = error_of(errno);
+      return sampled;
     }
-    Thread thread;
-    thread.tid = tid;
-    thread.comm = stat->comm;
-    thread.state = stat->state;
-    thread.start_ticks = stat->start_ticks;
-    thread.cpu = stat->cpu;
-    thread.user_ticks = stat->user_ticks;
-    thread.system_ticks = stat->system_ticks;
-    thread.minor_faults = stat->minor_faults;
-    thread.major_faults = stat->major_faults;
-    thread.wait_channel = sampled.tasks->wait_channel(tid);
-    if (thread.state == 'D') {
-      thread.kernel_stack = sampled.tasks->kernel_stack(tid);
-    }
-    process.threads.push_back(std::move(thread));
+    tids = records->directory->list();
   }
+  records->directory->keep_only(tids);
+  sampled.tasks = records->directory.get();
+  process.threads.reserve(tids.size());
+  for (const int tid : tids) {
+    const auto record = records->asleep.find(tid);
+    auto thread =
+        read_thread(*sampled.tasks, tid, record == records->asleep.end() ? nullptr : &record->second);
+    if (thread) {  // else it ended since it was listed
+      process.threads.push_back(*std::move(thread));
+    }
+  }
+  sampled.records = std::move(records);
   if (leader->kernel_thread()) {
     process.error = Error::kernel_thread;
     return sampled;
@@ -177,44 +247,31 @@ Sampled sample(const std::string& proc_root, int pid) {
   return sampled;
 }
 
-void sample_activity(Sampled& sampled) {
-  for (Thread& thread : sampled.process.threads) {
-    if (const auto stat = sampled.tasks->schedstat(thread.tid)) {
-      thread.run_ns = stat->run_ns;
-      thread.slices = stat->slices;
+void sample_again(Sampled& sampled) {
+  std::erase_if(sampled.process.threads, [&](Thread& thread) {
+    if (!ran_since(thread, sampled.tasks->schedstat(thread.tid))) {
+      return false;
     }
-    if (ended(thread.state)) {
-      continue;
+    auto now = read_thread(*sampled.tasks, thread.tid, nullptr);
+    if (now) {
+      thread = *std::move(now);
     }
-    const proc::SyscallState call = sampled.tasks->syscall(thread.tid);
-    // Threads that live in the kernel alone, also workers of a program's io_uring, have no user registers.
-    if (call.activity != proc::Activity::running && call.program_counter == 0) {
-      continue;
-    }
-    switch (call.activity) {
-      case proc::Activity::running:
-        thread.running = true;
-        break;
-      case proc::Activity::unknown:
-        break;
-      case proc::Activity::in_syscall:
-      case proc::Activity::outside:
-        thread.syscall = call.number;
-        thread.arguments = call.arguments;
-        thread.stack_pointer = call.stack_pointer;
-        thread.program_counter = call.program_counter;
-        break;
-    }
-  }
+    return !now;
+  });
 }
 
 void mark_moved(Sampled& sampled) {
+  std::unordered_map<int, Thread> asleep;
   for (Thread& thread : sampled.process.threads) {
-    const auto stat = sampled.tasks->schedstat(thread.tid);
-    if (!stat || thread.run_ns != stat->run_ns || thread.slices != stat->slices || thread.running) {
+    if (thread.running || ran_since(thread, sampled.tasks->schedstat(thread.tid))) {
       thread.moved = true;
     }
+    if (may_be_recorded(thread)) {
+      Thread& record = asleep.emplace(thread.tid, thread).first->second;
+      record.named_values.clear();
+    }
   }
+  sampled.records->asleep = std::move(asleep);
 }
 
 }  // namespace hangtrace::capture

@@ -1,8 +1,8 @@
 #pragma once
 
-#include <optional>
+#include <memory>
 #include <string>
-#include <vector>
+#include <unordered_map>
 
 #include "capture/types.hpp"
 #include "proc/threads.hpp"
@@ -20,21 +20,30 @@ struct Identity {
 
 Identity identity_of(const proc::Stat& stat);
 
+/// What is kept of the threads of a process between looks: open files, and what was read of those asleep.
+struct TaskRecords {
+  Identity identity;
+  std::unique_ptr<proc::TaskDirectory> directory;
+  std::unordered_map<int, Thread> asleep;
+};
+
 struct Sampled {
-  Process process;                           // threads with all of stat and wchan
-  std::optional<proc::TaskDirectory> tasks;  // absent if the process is gone
+  Process process;                       // threads with all that procfs says of them
+  std::shared_ptr<TaskRecords> records;  // null if the process is gone
+  proc::TaskDirectory* tasks = nullptr;  // that of the records
   Identity identity;
   int memory_id = 0;  // thread id through which memory is reached: a live one, the leader may have ended
 };
 
-/// Lists threads with stat and wait channel, and says in `process.error` if memory must not or cannot be
-/// read.
-Sampled sample(const std::string& proc_root, int pid);
+/// Lists the threads with what they do, and says in `process.error` if memory must not or cannot be read.
+/// `records` are those of an earlier look at this pid, or null.
+Sampled sample(const std::string& proc_root, int pid, std::shared_ptr<TaskRecords> records,
+               const std::shared_ptr<proc::DescriptorBudget>& budget);
 
-/// Fills run time, slices and system call of every thread.
-void sample_activity(Sampled& sampled);
+/// Begins the moment anew: reads again what threads do that ran since they were sampled.
+void sample_again(Sampled& sampled);
 
-/// Reads schedstat again and marks threads that ran since sample_activity.
+/// Ends the moment: marks threads that ran in it.
 void mark_moved(Sampled& sampled);
 
 }  // namespace hangtrace::capture

@@ -197,10 +197,10 @@ void take(Look& look, const Options& options, const std::string& proc_root) {
   Numbering numbering = thread_numbering(proc_root, sampled);
   look.thread_ids = std::move(numbering.ids);
   look.pid_namespace = std::move(numbering.pid_namespace);
-  if (options.python) {
-    look.known->python();  // the first time it searches symbols: not within the moment
+  if (options.python && !look.known->python_looked_for()) {
+    look.known->python();
+    sample_again(sampled);  // that was slow: not within the moment
   }
-  sample_activity(sampled);
   look.known->pages().forget();
   Taker taker(look, options);
   taker.copy_memory();

@@ -1,6 +1,7 @@
 #include "proc/threads.hpp"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -8,6 +9,9 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
+#include <utility>
 
 #include "proc/scan.hpp"
 #include "proc/status.hpp"
@@ -143,13 +147,65 @@ std::vector<std::string> parse_kernel_stack(std::string_view text) {
   return functions;
 }
 
-std::optional<TaskDirectory> TaskDirectory::open(const std::string& proc_root, int pid) {
+int DescriptorBudget::available() {
+  constexpr rlim_t reserve = 192;
+  constexpr rlim_t most = 1 << 16;
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) {
+    return 0;
+  }
+  rlim_t used = 0;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry("/proc/self/fd", error), end; !error && entry != end;
+       entry.increment(error)) {
+    ++used;
+  }
+  const rlim_t allowed = std::min(limit.rlim_cur, most);
+  return allowed > used + reserve ? static_cast<int>(allowed - used - reserve) : 0;
+}
+
+bool DescriptorBudget::take() {
+  int left = left_.load(std::memory_order_relaxed);
+  while (left > 0) {
+    if (left_.compare_exchange_weak(left, left - 1, std::memory_order_relaxed)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+std::unique_ptr<TaskDirectory> TaskDirectory::open(const std::string& proc_root, int pid,
+                                                   std::shared_ptr<DescriptorBudget> budget) {
   Descriptor directory(
       ::open(process_path(proc_root, pid, "task").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!directory) {
-    return std::nullopt;
+    return nullptr;
   }
-  return TaskDirectory(std::move(directory));
+  return std::unique_ptr<TaskDirectory>(new TaskDirectory(std::move(directory), std::move(budget)));
+}
+
+TaskDirectory::~TaskDirectory() {
+  keep_only({});
+}
+
+void TaskDirectory::close_kept(Files& files) const {
+  for (Descriptor& file : files) {
+    if (file) {
+      file = Descriptor();
+      budget_->give_back();
+    }
+  }
+}
+
+void TaskDirectory::keep_only(std::span<const int> tids) {
+  for (auto entry = kept_.begin(); entry != kept_.end();) {
+    if (std::ranges::binary_search(tids, entry->first)) {
+      ++entry;
+    } else {
+      close_kept(entry->second);
+      entry = kept_.erase(entry);
+    }
+  }
 }
 
 std::vector<int> TaskDirectory::list() const {
@@ -189,42 +245,98 @@ std::vector<int> TaskDirectory::list() const {
   return tids;
 }
 
-std::optional<std::string> TaskDirectory::read(int tid, const char* name, std::size_t expected_size) const {
+Descriptor TaskDirectory::open_file(int tid, const char* name) const {
+  std::array<char, 48> path;
+  std::snprintf(path.data(), path.size(), "%d/%s", tid, name);
+  return Descriptor(openat(directory_.get(), path.data(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+}
+
+std::optional<std::string> TaskDirectory::read_all(int tid, const char* name,
+                                                   std::size_t expected_size) const {
   std::array<char, 48> path;
   std::snprintf(path.data(), path.size(), "%d/%s", tid, name);
   return read_file(directory_.get(), path.data(), expected_size);
 }
 
-std::optional<Stat> TaskDirectory::stat(int tid) const {
-  const std::optional<std::string> text = read(tid, "stat", 1024);
-  return text ? parse_stat(*text) : std::nullopt;
+namespace {
+
+// Small files of procfs are made anew, and whole, by each read from their begin.
+std::optional<std::string_view> read_begin(const Descriptor& file, std::span<char> buffer) {
+  for (;;) {
+    const ssize_t got = pread(file.get(), buffer.data(), buffer.size(), 0);
+    if (got >= 0) {
+      return std::string_view(buffer.data(), static_cast<std::size_t>(got));
+    }
+    if (errno != EINTR) {
+      return std::nullopt;
+    }
+  }
 }
 
-std::optional<SchedStat> TaskDirectory::schedstat(int tid) const {
-  const std::optional<std::string> text = read(tid, "schedstat", 128);
-  return text ? parse_schedstat(*text) : std::nullopt;
+}  // namespace
+
+std::optional<std::string_view> TaskDirectory::read_once(int tid, const char* name, Buffer& buffer) const {
+  const Descriptor file = open_file(tid, name);
+  return file ? read_begin(file, buffer) : std::nullopt;
 }
 
-SyscallState TaskDirectory::syscall(int tid) const {
-  const std::optional<std::string> text = read(tid, "syscall", 256);
-  return text ? parse_syscall(*text) : SyscallState{};
-}
-
-std::optional<std::string> TaskDirectory::wait_channel(int tid) const {
-  std::optional<std::string> text = read(tid, "wchan", 128);
-  if (text && *text == "0") {
-    text->clear();
+std::optional<std::string_view> TaskDirectory::read_kept(int tid, Kept which, Buffer& buffer) const {
+  constexpr std::array<const char*, kept_count> names{"schedstat", "syscall"};
+  if (!budget_) {
+    return read_once(tid, names[which], buffer);
+  }
+  if (const auto found = kept_.find(tid); found != kept_.end() && found->second[which]) {
+    if (const auto text = read_begin(found->second[which], buffer)) {
+      return text;
+    }
+    // Not only when it has ended: another one may have its id by now.
+    close_kept(found->second);
+  }
+  Descriptor file = open_file(tid, names[which]);
+  if (!file) {
+    return std::nullopt;
+  }
+  const auto text = read_begin(file, buffer);
+  if (text && budget_->take()) {
+    kept_[tid][which] = std::move(file);
   }
   return text;
 }
 
+std::optional<Stat> TaskDirectory::stat(int tid) const {
+  Buffer buffer;
+  const auto text = read_once(tid, "stat", buffer);
+  return text ? parse_stat(*text) : std::nullopt;
+}
+
+std::optional<SchedStat> TaskDirectory::schedstat(int tid) const {
+  Buffer buffer;
+  const auto text = read_kept(tid, kept_schedstat, buffer);
+  return text ? parse_schedstat(*text) : std::nullopt;
+}
+
+SyscallState TaskDirectory::syscall(int tid) const {
+  Buffer buffer;
+  const auto text = read_kept(tid, kept_syscall, buffer);
+  return text ? parse_syscall(*text) : SyscallState{};
+}
+
+std::optional<std::string> TaskDirectory::wait_channel(int tid) const {
+  Buffer buffer;
+  const auto text = read_once(tid, "wchan", buffer);
+  if (!text) {
+    return std::nullopt;
+  }
+  return std::string(*text == "0" ? std::string_view() : *text);
+}
+
 std::vector<std::string> TaskDirectory::kernel_stack(int tid) const {
-  const std::optional<std::string> text = read(tid, "stack", 4096);
+  const std::optional<std::string> text = read_all(tid, "stack", 4096);
   return text ? parse_kernel_stack(*text) : std::vector<std::string>{};
 }
 
 std::optional<int> TaskDirectory::id_inside(int tid) const {
-  const std::optional<std::string> text = read(tid, "status", 4096);
+  const std::optional<std::string> text = read_all(tid, "status", 4096);
   if (!text) {
     return std::nullopt;
   }

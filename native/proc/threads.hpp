@@ -1,10 +1,14 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "memory/reader.hpp"
@@ -67,14 +71,36 @@ SyscallState parse_syscall(std::string_view text);
 /// Function names of a kernel stack, innermost first, from the text of a `stack` file.
 std::vector<std::string> parse_kernel_stack(std::string_view text);
 
+/// How many descriptors may be kept open between looks, by all that share it. From several threads.
+class DescriptorBudget {
+ public:
+  explicit DescriptorBudget(int limit) : left_(limit) {}
+  /// What the process may still open, less a reserve for everything else.
+  static int available();
+
+  bool take();
+  bool exhausted() const { return left_.load(std::memory_order_relaxed) <= 0; }
+  void give_back() { left_.fetch_add(1, std::memory_order_relaxed); }
+
+ private:
+  std::atomic<int> left_;
+};
+
 /// The task directory of one process. Its descriptor is kept, so all reads are of the same process, even if
-/// the pid is used again meanwhile. A thread that vanished gives nullopt.
+/// the pid is used again meanwhile. A thread that vanished gives nullopt. One thread at a time.
 class TaskDirectory {
  public:
-  /// errno is set if it cannot be opened.
-  static std::optional<TaskDirectory> open(const std::string& proc_root, int pid);
+  /// Null with errno set if it cannot be opened. With a budget, files that are read again and again stay
+  /// open.
+  static std::unique_ptr<TaskDirectory> open(const std::string& proc_root, int pid,
+                                             std::shared_ptr<DescriptorBudget> budget = nullptr);
+  TaskDirectory(const TaskDirectory&) = delete;
+  TaskDirectory& operator=(const TaskDirectory&) = delete;
+  ~TaskDirectory();
 
   std::vector<int> list() const;  // sorted
+  /// Closes what is kept of threads that are not in the sorted list.
+  void keep_only(std::span<const int> tids);
 
   std::optional<Stat> stat(int tid) const;
   std::optional<SchedStat> schedstat(int tid) const;
@@ -85,10 +111,22 @@ class TaskDirectory {
   std::optional<int> id_inside(int tid) const;
 
  private:
-  explicit TaskDirectory(Descriptor directory) : directory_(std::move(directory)) {}
-  std::optional<std::string> read(int tid, const char* name, std::size_t expected_size) const;
+  enum Kept { kept_schedstat, kept_syscall, kept_count };
+  using Files = std::array<Descriptor, kept_count>;
+  using Buffer = std::array<char, 1024>;
+
+  TaskDirectory(Descriptor directory, std::shared_ptr<DescriptorBudget> budget)
+      : directory_(std::move(directory)), budget_(std::move(budget)) {}
+  Descriptor open_file(int tid, const char* name) const;
+  std::optional<std::string> read_all(int tid, const char* name, std::size_t expected_size) const;
+  std::optional<std::string_view> read_once(int tid, const char* name, Buffer& buffer) const;
+  std::optional<std::string_view> read_kept(int tid, Kept which, Buffer& buffer) const;
+  void close_kept(Files& files) const;
 
   Descriptor directory_;
+  std::shared_ptr<DescriptorBudget> budget_;
+  // A thread's descriptor never shows another thread: it fails once the thread is gone.
+  mutable std::unordered_map<int, Files> kept_;
 };
 
 }  // namespace hangtrace::proc
