@@ -53,7 +53,7 @@ struct Engine::State {
     if (!slot || !slot->still(sampled)) {
       slot = std::make_shared<Known>(modules, proc_root, sampled);
     }
-    sampled.process.error = slot->refresh();
+    sampled.process.error = slot->refresh(sampled.process.threads);
     slot->pages().forget();
     return sampled.process.error == Error::none ? slot : nullptr;
   }

@@ -1,5 +1,7 @@
 #include "capture/known.hpp"
 
+#include <sys/syscall.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <string_view>
@@ -12,6 +14,10 @@
 namespace hangtrace::capture {
 
 namespace {
+
+#ifndef SYS_futex_waitv
+constexpr long SYS_futex_waitv = 449;  // Linux 5.16, the same on all machines
+#endif
 
 // Below another root the ids are those of another pid namespace, in which system calls by id would reach a
 // stranger.
@@ -39,7 +45,33 @@ Known::Known(elf::ModuleCache& modules, std::string proc_root, const Sampled& sa
       reader_(make_reader(proc_root_, memory_id_)),
       pages_(std::make_unique<memory::PageReader>(*reader_)) {}
 
-Error Known::refresh() {
+// What is looked up in the mappings during a look: code, stacks, and words that threads wait for.
+bool Known::unchanged(const std::vector<Thread>& threads) const {
+  if (!modules_) {
+    return false;
+  }
+  std::vector<Address> addresses;
+  addresses.reserve(2 * threads.size());
+  for (const Thread& thread : threads) {
+    if (thread.syscall == SYS_futex_waitv) {
+      return false;  // its words are not among its arguments
+    }
+    if (thread.stack_pointer) {
+      addresses.push_back(*thread.stack_pointer);
+    }
+    if (thread.syscall.value_or(-1) >= 0) {
+      addresses.push_back(thread.arguments[0]);
+    }
+  }
+  std::ranges::sort(addresses);
+  const auto query = proc::MapsQuery::open(proc_root_, memory_id_);
+  return query && proc::still_mapped(*query, mappings_, addresses);
+}
+
+Error Known::refresh(const std::vector<Thread>& threads) {
+  if (unchanged(threads)) {
+    return Error::none;
+  }
   errno = 0;
   std::optional<std::string> text =
       proc::read_file(proc::process_path(proc_root_, memory_id_, "maps"), maps_text_.size() + 4096);

@@ -28,8 +28,9 @@ class Known {
     return identity_ == sampled.identity && memory_id_ == sampled.memory_id;
   }
 
-  /// Reads the mappings again. Error::none, or why they cannot be read.
-  Error refresh();
+  /// Reads the mappings again, unless those of code and those the threads point to are still there.
+  /// Error::none, or why they cannot be read.
+  Error refresh(const std::vector<Thread>& threads);
 
   const memory::Reader& reader() const { return *reader_; }
   /// What the interpreter is read through; forget it before each look.
@@ -43,6 +44,8 @@ class Known {
   bool python_looked_for() const { return python_looked_for_; }
 
  private:
+  bool unchanged(const std::vector<Thread>& threads) const;
+
   elf::ModuleCache& cache_;
   std::string proc_root_;
   Identity identity_;

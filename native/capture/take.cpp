@@ -201,7 +201,7 @@ void take(Look& look, const Options& options, const std::string& proc_root) {
     look.known->python();
     sample_again(sampled);  // that was slow: not within the moment
   }
-  look.known->pages().forget();
+  look.known->pages().begin();
   Taker taker(look, options);
   taker.copy_memory();
   if (options.python) {

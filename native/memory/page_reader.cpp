@@ -4,15 +4,69 @@
 
 namespace hangtrace::memory {
 
+void PageReader::begin() {
+  pages_.clear();
+  blocks_.clear();
+  load_wanted();
+}
+
+void PageReader::forget() {
+  if (pages_.empty()) {
+    return;
+  }
+  wanted_.clear();
+  for (const auto& [number, page] : pages_) {
+    if (page.bytes != nullptr && page.used.from < page.used.to) {
+      wanted_.push_back({number, page.used});
+    }
+  }
+  std::ranges::sort(wanted_, {}, &Wanted::page);
+  pages_.clear();
+  blocks_.clear();
+}
+
+std::byte* PageReader::allocate(std::size_t size) const {
+  return blocks_.emplace_back(std::make_unique_for_overwrite<std::byte[]>(size)).get();
+}
+
+// What cannot be read now is tried again when it is asked for.
+void PageReader::load_wanted() {
+  std::size_t size = 0;
+  for (const Wanted& wanted : wanted_) {
+    size += wanted.range.to - wanted.range.from;
+  }
+  if (size == 0) {
+    return;
+  }
+  std::byte* next = allocate(size);
+  std::vector<Piece> pieces;
+  pieces.reserve(wanted_.size());
+  for (const Wanted& wanted : wanted_) {
+    const std::size_t length = wanted.range.to - wanted.range.from;
+    pieces.push_back({wanted.page * page_size + wanted.range.from, std::span(next, length)});
+    next += length;
+  }
+  const std::vector<bool> done = behind_.read_batch(pieces);
+  pages_.reserve(pieces.size());
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    if (done[i]) {
+      pages_[wanted_[i].page] = {pieces[i].into.data(), wanted_[i].range, {}};
+    }
+  }
+}
+
 void PageReader::load(std::span<const Piece> pieces) const {
   std::vector<Address> numbers;
   for (const Piece& piece : pieces) {
     if (piece.into.empty() || piece.into.size() > largest_piece) {
       continue;
     }
-    const Address last = (piece.from + piece.into.size() - 1) / page_size;
-    for (Address number = piece.from / page_size; number <= last; ++number) {
-      if (!pages_.contains(number)) {
+    const Address end = piece.from + piece.into.size();
+    for (Address number = piece.from / page_size; number <= (end - 1) / page_size; ++number) {
+      const auto page = pages_.find(number);
+      const std::size_t from = std::max(piece.from, number * page_size) - number * page_size;
+      const std::size_t to = std::min(end - number * page_size, Address{page_size});
+      if (page == pages_.end() || !page->second.known.holds(from, to)) {
         numbers.push_back(number);
       }
     }
@@ -24,16 +78,23 @@ void PageReader::load(std::span<const Piece> pieces) const {
   numbers.erase(std::ranges::unique(numbers).begin(), numbers.end());
   if (pages_.size() + numbers.size() > most_pages) {
     pages_.clear();
+    blocks_.clear();
   }
-  std::vector<std::unique_ptr<Page>> loaded;
+  load(numbers);
+}
+
+void PageReader::load(std::span<const Address> numbers) const {
+  std::byte* const block = allocate(numbers.size() * page_size);
   std::vector<Piece> wanted;
-  for (const Address number : numbers) {
-    loaded.push_back(std::make_unique<Page>());
-    wanted.push_back({number * page_size, *loaded.back()});
+  wanted.reserve(numbers.size());
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    wanted.push_back({numbers[i] * page_size, std::span(block + i * page_size, page_size)});
   }
   const std::vector<bool> done = behind_.read_batch(wanted);
   for (std::size_t i = 0; i < numbers.size(); ++i) {
-    pages_[numbers[i]] = done[i] ? std::move(loaded[i]) : nullptr;
+    Page& page = pages_[numbers[i]];
+    page.bytes = done[i] ? wanted[i].into.data() : nullptr;
+    page.known = {0, page_size};
   }
 }
 
@@ -41,14 +102,19 @@ bool PageReader::copy(const Piece& piece) const {
   std::size_t copied = 0;
   while (copied < piece.into.size()) {
     const Address at = piece.from + copied;
-    const auto page = pages_.find(at / page_size);
-    if (page == pages_.end() || page->second == nullptr) {
+    const std::size_t offset = at % page_size;
+    const std::size_t size = std::min(page_size - offset, piece.into.size() - copied);
+    const auto found = pages_.find(at / page_size);
+    // Not there if the pages of one batch are more than are kept.
+    if (found == pages_.end() || found->second.bytes == nullptr ||
+        !found->second.known.holds(offset, offset + size)) {
       std::ranges::fill(piece.into, std::byte{0});
       return false;
     }
-    const std::size_t offset = at % page_size;
-    const std::size_t size = std::min(page_size - offset, piece.into.size() - copied);
-    std::copy_n(page->second->begin() + static_cast<std::ptrdiff_t>(offset), size,
+    Page& page = found->second;
+    page.used = {std::min(page.used.from, static_cast<std::uint32_t>(offset)),
+                 std::max(page.used.to, static_cast<std::uint32_t>(offset + size))};
+    std::copy_n(page.bytes + (offset - page.known.from), size,
                 piece.into.begin() + static_cast<std::ptrdiff_t>(copied));
     copied += size;
   }

@@ -2,11 +2,14 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "memory/reader.hpp"
+#include "proc/files.hpp"
 
 namespace hangtrace::proc {
 
@@ -39,5 +42,26 @@ bool parse_mapping(std::string_view line, Mapping& mapping);
 
 /// The mapping that holds the address, or nullptr. The vector must be sorted.
 const Mapping* find_mapping(const std::vector<Mapping>& mappings, Address address);
+
+/// Asks for single mappings, where the kernel (Linux 6.11) has that: cheap where only few matter.
+class MapsQuery {
+ public:
+  /// nullopt if the file cannot be opened.
+  static std::optional<MapsQuery> open(const std::string& proc_root, int pid);
+
+  enum class Answer { found, none, failed };
+  /// The mapping at `address` or, with `or_next_executable`, the executable one there or behind. Fills all
+  /// but path and `deleted`.
+  Answer at(Address address, bool or_next_executable, Mapping& mapping) const;
+
+ private:
+  explicit MapsQuery(Descriptor file) : file_(std::move(file)) {}
+  Descriptor file_;
+};
+
+/// Whether the executable mappings, and those which hold the addresses, are those in `mappings`. False also
+/// if that cannot be told.
+bool still_mapped(const MapsQuery& query, const std::vector<Mapping>& mappings,
+                  std::span<const Address> addresses);
 
 }  // namespace hangtrace::proc

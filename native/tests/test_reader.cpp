@@ -125,15 +125,17 @@ TEST_CASE("buffer reader: regions that touch are one, later bytes win") {
 
 namespace {
 
-// Counts what reaches the reader behind.
+// Counts what (pieces, batches of them) reaches the reader behind.
 class CountingReader final : public Reader {
  public:
   explicit CountingReader(const Reader& behind) : behind_(behind) {}
   std::vector<bool> read_batch(std::span<const Piece> pieces) const override {
     calls += pieces.size();
+    ++batches;
     return behind_.read_batch(pieces);
   }
   mutable std::size_t calls = 0;
+  mutable std::size_t batches = 0;
 
  private:
   const Reader& behind_;
@@ -167,6 +169,42 @@ TEST_CASE("page reader: the same bytes, one read a page, until it forgets") {
   std::vector<std::byte> large(bytes.size() - 8);
   CHECK(pages.read(0x10008, large));
   CHECK(std::equal(large.begin(), large.end(), bytes.begin() + 8));
+}
+
+TEST_CASE("page reader: what one look read, the next one reads at once and anew") {
+  constexpr std::size_t page = 4096;
+  BufferReader memory;
+  for (const Address at : {0x10000, 0x12000, 0x20000, 0x30000}) memory.add(at, std::vector<std::byte>(page));
+  memory.add_value<std::uint64_t>(0x10008, 1);
+  memory.add_value<std::uint64_t>(0x20008, 2);
+  const CountingReader counting(memory);
+  PageReader pages(counting);
+  pages.begin();
+  CHECK(counting.batches == 0);
+  CHECK(pages.read_value<std::uint64_t>(0x10008) == 1u);
+  CHECK(pages.read_value<std::uint64_t>(0x20008) == 2u);
+  CHECK(pages.read_value<std::uint64_t>(0x40000) == std::nullopt);
+  CHECK(counting.batches == 3);
+  pages.forget();
+
+  memory.add_value<std::uint64_t>(0x10008, 3);
+  pages.begin();
+  CHECK(counting.batches == 4);
+  CHECK(counting.calls == 5);  // both pages; the one that could not be read is not tried
+  CHECK(pages.read_value<std::uint64_t>(0x10008) == 3u);
+  CHECK(counting.batches == 4);
+  CHECK(pages.read_value<std::uint64_t>(0x30000) == 0u);
+  CHECK(counting.batches == 5);
+  pages.forget();
+
+  pages.begin();  // one page of the first look was not wanted in the second
+  CHECK(counting.batches == 6);
+  CHECK(counting.calls == 8);
+  CHECK(pages.read_value<std::uint64_t>(0x10008) == 3u);
+  CHECK(pages.read_value<std::uint64_t>(0x30000) == 0u);
+  CHECK(counting.batches == 6);
+  CHECK(pages.read_value<std::uint64_t>(0x20008) == 2u);
+  CHECK(counting.batches == 7);
 }
 
 TEST_CASE("overlay reader: copies are what was, the rest is what is") {
