@@ -58,6 +58,19 @@ struct Engine::State {
     return sampled.process.error == Error::none ? slot : nullptr;
   }
 
+  // Calls read(python) if the process runs Python and its memory can be read.
+  template <class Read>
+  void with_python(int pid, Read read) {
+    Sampled sampled = sample_process(pid);
+    const std::shared_ptr<Known> opened = open(sampled);
+    if (python::PythonProcess* const python = opened ? opened->python() : nullptr) {
+      read(*python);
+    }
+    if (sampled.tasks != nullptr) {
+      mark_moved(sampled);  // the next look need not read again what did not move
+    }
+  }
+
   Look look_at(int pid, const Options& options) {
     Look look;
     look.sampled = sample_process(pid);
@@ -107,25 +120,22 @@ std::vector<Process> Engine::capture(std::span<const int> pids, const Options& o
 }
 
 std::map<std::string, std::string> Engine::python_environ(int pid, const std::vector<std::string>& names) {
-  Sampled sampled = state_->sample_process(pid);
-  const std::shared_ptr<Known> known = state_->open(sampled);
-  python::PythonProcess* const python = known ? known->python() : nullptr;
-  return python != nullptr ? python->environ(names) : std::map<std::string, std::string>{};
+  std::map<std::string, std::string> values;
+  state_->with_python(pid, [&](python::PythonProcess& python) { values = python.environ(names); });
+  return values;
 }
 
 std::vector<std::string> Engine::python_argv(int pid) {
-  Sampled sampled = state_->sample_process(pid);
-  const std::shared_ptr<Known> known = state_->open(sampled);
-  python::PythonProcess* const python = known ? known->python() : nullptr;
-  return python != nullptr ? python->argv() : std::vector<std::string>{};
+  std::vector<std::string> arguments;
+  state_->with_python(pid, [&](python::PythonProcess& python) { arguments = python.argv(); });
+  return arguments;
 }
 
 std::optional<python::Value> Engine::python_global(int pid, const std::string& module,
                                                    const std::string& name) {
-  Sampled sampled = sample(state_->proc_root, pid);
-  const std::shared_ptr<Known> known = state_->open(sampled);
-  python::PythonProcess* const python = known ? known->python() : nullptr;
-  return python != nullptr ? python->global_value(module, name) : std::nullopt;
+  std::optional<python::Value> value;
+  state_->with_python(pid, [&](python::PythonProcess& python) { value = python.global_value(module, name); });
+  return value;
 }
 
 }  // namespace hangtrace::capture
