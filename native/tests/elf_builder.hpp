@@ -43,10 +43,10 @@ class ElfBuilder {
 
   /// Returns the va at which the section's bytes will lie.
   std::uint64_t add_section(const std::string& name, std::uint32_t type, const Bytes& bytes,
-                            std::uint32_t link = 0) {
+                            std::uint32_t link = 0, std::uint64_t flags = SHF_ALLOC) {
     while (body_.size() % 16 != 0) body_.push_back(std::byte{0});
     const std::uint64_t offset = headers_size + body_.size();
-    sections_.push_back({name, type, offset, bytes.size(), link});
+    sections_.push_back({name, type, offset, bytes.size(), link, flags});
     append(body_, bytes);
     return base_va + offset;
   }
@@ -81,7 +81,7 @@ class ElfBuilder {
       Elf64_Shdr header{};
       header.sh_name = static_cast<std::uint32_t>(names.size());
       header.sh_type = section.type;
-      header.sh_flags = SHF_ALLOC;
+      header.sh_flags = section.flags;
       header.sh_addr = base_va + section.offset;
       header.sh_offset = section.offset;
       header.sh_size = section.size;
@@ -138,6 +138,7 @@ class ElfBuilder {
     std::uint64_t offset;
     std::uint64_t size;
     std::uint32_t link;
+    std::uint64_t flags;
   };
   Bytes body_;
   std::vector<Section> sections_;

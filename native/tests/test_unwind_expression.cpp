@@ -48,6 +48,52 @@ TEST_CASE("arithmetic of expressions") {
   CHECK(setup.run({0x31, 0x28, 1, 0, 0x32, 0x33}).value == 3);            // bra over a literal
 }
 
+TEST_CASE("every operator") {
+  const Setup setup;
+  const auto value = [&](std::initializer_list<unsigned> expression) {
+    const auto result = setup.run(expression);
+    CHECK(result.problem == ExpressionProblem::none);
+    return static_cast<std::int64_t>(result.value);
+  };
+  CHECK(value({0x4f}) == 31);                                                      // lit31
+  CHECK(value({0x08, 0xff}) == 255);                                               // const1u
+  CHECK(value({0x09, 0xff}) == -1);                                                // const1s
+  CHECK(value({0x0a, 0xfe, 0xff}) == 0xfffe);                                      // const2u
+  CHECK(value({0x0b, 0xfe, 0xff}) == -2);                                          // const2s
+  CHECK(value({0x0c, 0xfe, 0xff, 0xff, 0xff}) == 0xfffffffe);                      // const4u
+  CHECK(value({0x0d, 0xfe, 0xff, 0xff, 0xff}) == -2);                              // const4s
+  CHECK(value({0x0e, 1, 0, 0, 0, 0, 0, 0, 0x80}) == INT64_MIN + 1);                // const8u
+  CHECK(value({0x0f, 0xfe, 255, 255, 255, 255, 255, 255, 255}) == -2);             // const8s
+  CHECK(value({0x10, 0x80, 0x01}) == 128);                                         // constu
+  CHECK(value({0x11, 0x7f}) == -1);                                                // consts
+  CHECK(value({0x35, 0x12, 0x1e}) == 25);                                          // dup, mul
+  CHECK(value({0x35, 0x36, 0x13}) == 5);                                           // drop
+  CHECK(value({0x37, 0x33, 0x1d}) == 1);                                           // mod
+  CHECK(value({0x3c, 0x3a, 0x1a}) == 8);                                           // and
+  CHECK(value({0x3c, 0x33, 0x21}) == 15);                                          // or
+  CHECK(value({0x3c, 0x3a, 0x27}) == 6);                                           // xor
+  CHECK(value({0x31, 0x1f}) == -1);                                                // neg
+  CHECK(value({0x30, 0x20}) == -1);                                                // not
+  CHECK(value({0x31, 0x34, 0x24}) == 16);                                          // shl
+  CHECK(value({0x09, 0xff, 0x08, 60, 0x25}) == 15);                                // shr
+  CHECK(value({0x09, 0xf0, 0x08, 200, 0x26}) == -1);                               // shra past the width
+  CHECK(value({0x35, 0x35, 0x29}) == 1);                                           // eq
+  CHECK(value({0x35, 0x36, 0x2a}) == 0);                                           // ge
+  CHECK(value({0x36, 0x35, 0x2b}) == 1);                                           // gt
+  CHECK(value({0x35, 0x35, 0x2c}) == 1);                                           // le
+  CHECK(value({0x35, 0x36, 0x2e}) == 1);                                           // ne
+  CHECK(value({0x2f, 1, 0, 0x31, 0x96, 0x32}) == 2);                               // skip, nop
+  CHECK(value({0x0f, 0, 0, 0, 0, 0, 0, 0, 0x80, 0x09, 0xff, 0x1b}) == INT64_MIN);  // INT64_MIN / -1
+}
+
+TEST_CASE("an address in an expression is one of the file") {
+  const Setup setup;
+  const unwind::StackMemory memory(0, {}, setup.reader, setup.mappings);
+  const Bytes expression = bytes_of({0x03, 0, 0x10, 0, 0, 0, 0, 0, 0});
+  CHECK(unwind::run_expression(expression, setup.registers, memory, std::nullopt, 0x7f0000000000).value ==
+        0x7f0000001000);
+}
+
 TEST_CASE("registers and memory") {
   const Setup setup;
   CHECK(setup.run({0x77, 8}).value == stack + 8);

@@ -1,6 +1,8 @@
 # Programs whose threads the unwinder looks at, one for each way to build; and a tool to compare by hand.
 add_executable(unwind_tool unwind_tool.cpp)
 target_link_libraries(unwind_tool PRIVATE ht_unwind)
+add_executable(unwind_rows unwind_rows.cpp)
+target_link_libraries(unwind_rows PRIVATE ht_unwind)
 
 find_package(Threads REQUIRED)
 set(unwind_targets "")
@@ -30,3 +32,9 @@ if(LIBLZMA_FOUND)
 endif()
 
 target_compile_definitions(test_unwind_snapshots PRIVATE "HT_TEST_DATA=\"${CMAKE_CURRENT_SOURCE_DIR}/data\"")
+
+find_package(ZLIB QUIET)
+if(ZLIB_FOUND)
+  target_link_libraries(test_unwind_tables PRIVATE ZLIB::ZLIB)
+  target_compile_definitions(test_unwind_tables PRIVATE HT_HAVE_ZLIB=1)
+endif()

@@ -1,5 +1,5 @@
-// What record_snapshots.py records: call chains of the shapes that unwinders have trouble with, each ending in
-// stop_here(), where a breakpoint lies. argv[1] says which one.
+// What record_snapshots.py records: call chains of the shapes that unwinders have trouble with, each ending
+// in stop_here(), where a breakpoint lies. argv[1] says which one.
 #define _GNU_SOURCE
 #include <alloca.h>
 #include <pthread.h>
