@@ -2,6 +2,7 @@
 VENV ?= .venv
 PYTEST_ARGS ?=
 SCOREBOARD_ARGS ?=
+FUZZ_ITERATIONS ?= 200000
 export VENV
 
 BIN := $(VENV)/bin
@@ -10,11 +11,11 @@ BUILT_FROM := tools/setup.sh pyproject.toml CMakeLists.txt $(shell find native -
 CXX_FILES = $(shell find native pyhangtrace tests -name '*.[ch]pp' -o -name '*.[ch]')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-test demo test test-full native-test scoreboard golden lint format bench clean
+.PHONY: help setup setup-test demo test test-full native-test fuzz scoreboard golden lint format bench clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@echo "Variables: PYTHON, TORCH_PIP_ARGS, PYTEST_ARGS, SCOREBOARD_ARGS (see README.md)"
+	@echo "Variables: PYTHON, TORCH_PIP_ARGS, PYTEST_ARGS, SCOREBOARD_ARGS, FUZZ_ITERATIONS (see README.md)"
 
 setup: $(STAMPS)/setup ## Make .venv/bin/hangtrace ready, with all extras and without PyTorch
 setup-test: $(STAMPS)/setup-test ## The same, and what the tests need
@@ -32,6 +33,13 @@ demo: setup ## Start a small real hang and let hangtrace explain it
 
 native-test: setup-test ## The C++ unit tests
 	$(BIN)/ctest --test-dir build/native/native --output-on-failure
+
+fuzz: setup-test ## The readers of foreign bytes over damaged input, with sanitizers
+	$(BIN)/cmake -S . -B build/fuzz -G Ninja -DCMAKE_BUILD_TYPE=Release "-DCMAKE_CXX_FLAGS_RELEASE=-O1 -g1" \
+	    -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) -DHT_BUILD_TESTS=ON -DHT_BUILD_BINDINGS=OFF -DHT_SANITIZE=ON \
+	    -DHT_FUZZ_ITERATIONS=$(FUZZ_ITERATIONS) -DHT_FUZZ_TIMEOUT=7200
+	$(BIN)/cmake --build build/fuzz --target fuzzers
+	$(BIN)/ctest --test-dir build/fuzz/native -L fuzz --verbose
 
 test: native-test ## All tests but the long ones
 	$(BIN)/python -m pytest -m "not slow and not benchmark" $(PYTEST_ARGS)

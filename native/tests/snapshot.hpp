@@ -112,11 +112,23 @@ class Snapshot {
                                          *registers_.get(layout_->stack_pointer), *layout_);
   }
   const std::vector<proc::Mapping>& mappings() const { return mappings_; }
-  memory::BufferReader& reader() { return reader_; }
+  const memory::BufferReader& reader() const { return reader_; }
   std::string proc_root() const { return directory_.path() + "/proc"; }
 
-  unwind::Stack unwind(const unwind::Registers& start, unwind::Options options = {}) {
-    process_ = std::make_unique<elf::ProcessModules>(modules_, proc_root(), 1, mappings_, reader_);
+  /// The recorded stack, from the stack pointer on.
+  memory::Address stack_begin() const { return *registers_.get(layout_->stack_pointer); }
+  Bytes stack() const {
+    Bytes bytes;
+    while (const auto byte = reader_.read_value<std::byte>(stack_begin() + bytes.size()))
+      bytes.push_back(*byte);
+    return bytes;
+  }
+
+  /// `memory`: in place of what was recorded. What is returned holds until the next call.
+  unwind::Stack unwind(const unwind::Registers& start, unwind::Options options = {},
+                       const memory::Reader* memory = nullptr) {
+    process_ = std::make_unique<elf::ProcessModules>(modules_, proc_root(), 1, mappings_,
+                                                     memory == nullptr ? reader_ : *memory);
     return unwind::Unwinder(*process_, cache_, options).unwind(start, {});
   }
 

@@ -38,3 +38,6 @@ if(ZLIB_FOUND)
   target_link_libraries(test_unwind_tables PRIVATE ZLIB::ZLIB)
   target_compile_definitions(test_unwind_tables PRIVATE HT_HAVE_ZLIB=1)
 endif()
+
+# Its own functions must not need a frame pointer.
+target_compile_options(test_unwind_jit PRIVATE -O2 -fomit-frame-pointer)
