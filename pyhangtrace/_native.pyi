@@ -11,6 +11,14 @@ from typing import TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
+class SamplesCapture(TypedDict):
+    """Of a running thread: what its samples have in common."""
+
+    count: int
+    same_leaf: bool
+    same_stack: bool
+    leaves: list[str]
+
 # (kind "python" | "native" | "kernel", function, file, line, module, address,
 #  found_by "leaf" | "cfi" | "prologue" | "scan" | "python" | "call_site").
 # `function` is "" for a native frame nobody can name; `file` and `line` only for Python, `module` and `address`
@@ -76,9 +84,10 @@ class ThreadCapture(TypedDict):
     running: bool
     frames: list[FrameTuple]  # innermost first
     unmerged_python: list[FrameTuple]  # [] when merged into frames
-    stack_from: str  # "pc_sp" | "repaired" | "bpf" | "none"
+    stack_from: str  # "pc_sp" | "repaired" | "bpf" | "perf" | "stop" | "none"
     complete: bool
     stack_problem: str | None
+    samples: SamplesCapture | None  # of a thread that ran while it was looked at
     python_name: str | None
     ident: int | None
     holds_gil: bool
@@ -132,8 +141,9 @@ class ProcessCapture(TypedDict):
     tasks_left_out: int  # more than are looked at
     notes: list[str]
     # (source, "used" | "refused" | "absent" | "failed" | "limited", reason) of further ways to registers that this
-    # process needed: "ebpf registers".
+    # process needed: "ebpf registers", "perf samples", "thread stop".
     rungs: list[tuple[str, str, str]]
+    stopped_us: int  # by us, its threads together
 
 class Engine:
     """Keeps modules, symbols and Python code objects between looks. Not for use by two threads at once."""
@@ -145,13 +155,17 @@ class Engine:
         *,
         python: bool = True,
         stacks: bool = True,
+        bpf: bool = True,
+        stop: Sequence[int] = (),
         named_locals: Mapping[str, Sequence[str]] | None = None,
         on_process: Callable[[int], None] | None = None,
     ) -> list[ProcessCapture]:
         """One picture of all processes, in the order given. Never raises for what a process does.
 
         `named_locals` maps a Python function's qualified name to names of its locals to read; "self.path" reads an
-        attribute of a local in its instance dictionary or a slot, as deep as there are dots. `on_process` is called before a process is looked at, so
+        attribute of a local in its instance dictionary or a slot, as deep as there are dots. `bpf` False: no eBPF for
+        registers. Of the processes in `stop` a thread without a complete stack is stopped for a moment, unless it
+        would notice. `on_process` is called before a process is looked at, so
         that a watcher knows which one the reader got stuck on.
         """
 

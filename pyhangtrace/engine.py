@@ -33,6 +33,7 @@ from pyhangtrace.model.evidence import (
     ProbeEvidence,
     ProcessFacts,
     SourceStatus,
+    ThreadSample,
 )
 from pyhangtrace.model.kinds import Role, SourceState
 from pyhangtrace.model.process_table import ProcessTable
@@ -55,11 +56,12 @@ _MAX_OUTSIDERS = 64
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttachOptions:
     """How to look. `window_s` is the time between first and last look; `None` lets the evidence decide, up to
-    `max_window_s`.
+    `max_window_s`. `allow_stop`: in the end, a thread whose stack nothing else gives may be stopped for a moment.
     """
 
     window_s: float | None = None
     bpf: bool = True
+    allow_stop: bool = False
     max_window_s: float = 3.0
 
 
@@ -168,6 +170,7 @@ class _Run:
             self._check_permission()
             self._look_around()
             self._later_looks()
+            self._stop_for_stacks()
             self._weigh()
             self._finish_probes(window)
             evidence = self._evidence()
@@ -206,13 +209,15 @@ class _Run:
         """A step's deadline: what it wants, within what is left of the whole run."""
         return max(0.1, min(wanted_s, self._window_limit_s() + _GRACE_S - self._elapsed()))
 
-    def _looker(self) -> Looker:
+    def _looker(self, stop: tuple[int, ...] = ()) -> Looker:
         return Looker(
             reader=self.reader,
             table=self.table,
             job=self.group.members,
             machine=platform.machine(),
             began=self.seen[0].taken if self.seen else None,
+            bpf=self.options.bpf,
+            stop=stop,
             proc_root=self.proc_root,
         )
 
@@ -305,6 +310,15 @@ class _Run:
                 self._say(f"something has moved lately: looking for up to {self.options.max_window_s:g} s")
             self._look_at(min(self._window() + step_s, self._window_limit_s()))
 
+    def _stop_for_stacks(self) -> None:
+        """One more look, in which threads without a whole stack are stopped. Their counters are as before the stop, so
+        what the looks say together still holds; a further look would see that they ran.
+        """
+        members = self._living(self.group.members)
+        lacking = {thread.pid for thread in self.seen[-1].look.threads if _lacks_frames(thread)}
+        if self.options.allow_stop and lacking.intersection(members):
+            self._look_at(self._window(), stop=tuple(members))
+
     def _weigh(self) -> None:
         """Exact shares of memory, after the looks: should a walk get stuck, it costs no look."""
         members = {pid: self.facts[pid].memory for pid in self._living(self.group.members)}
@@ -316,14 +330,14 @@ class _Run:
     def _window(self) -> float:
         return self.seen[-1].taken - self.seen[0].taken
 
-    def _look_at(self, at_s: float) -> None:
+    def _look_at(self, at_s: float, *, stop: tuple[int, ...] = ()) -> None:
         """Waits for the moment, `at_s` after the first look, and looks again at everybody."""
         pause = self.seen[0].taken + at_s - time.monotonic()
         if pause > 0:
             time.sleep(pause)
         pids = self._living([*self.group.members, *self.outsiders])
         self.seen.append(
-            self._looker().look(pids, before=self.seen[-1], deadline_s=self._left(_FIRST_LOOK_S))
+            self._looker(stop).look(pids, before=self.seen[-1], deadline_s=self._left(_FIRST_LOOK_S))
         )
 
     def _say(self, sentence: str) -> None:
@@ -484,15 +498,22 @@ class _Run:
             *self.coverage,
         )
 
+    def _stopped_us(self, pid: int) -> int:
+        return sum(seen.pictures[pid].stopped_us for seen in self.seen if pid in seen.pictures)
+
     def _cost(self) -> Cost:
         own = time.process_time() - self.cpu_before
         return Cost(
             wall_s=round(self._elapsed(), 3),
             cpu_s=round(own + sum(reader.usage().cpu_s for reader in (self.reader, self.gpus) if reader), 3),
-            # Said for each, so that a reader need not know that nothing here could stop anybody.
-            stopped_us=tuple((pid, 0) for pid in sorted(self.facts)),
+            # Said for each, so that a reader need not know whether anybody could have been stopped.
+            stopped_us=tuple((pid, self._stopped_us(pid)) for pid in sorted(self.facts)),
             probe_attached_s=round(self.attached_s, 3),
         )
+
+
+def _lacks_frames(thread: ThreadSample) -> bool:
+    return not thread.stack_complete and thread.state in ("S", "R")
 
 
 def _process_status(pid: int, why: str, tid: int | None) -> SourceStatus:

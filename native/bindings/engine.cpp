@@ -39,6 +39,10 @@ const char* name(capture::StackFrom from) {
       return "repaired";
     case capture::StackFrom::bpf:
       return "bpf";
+    case capture::StackFrom::perf:
+      return "perf";
+    case capture::StackFrom::stop:
+      return "stop";
   }
   return "none";
 }
@@ -222,6 +226,15 @@ py::dict convert(const capture::Thread& thread) {
   result["stack_from"] = name(thread.stack_from);
   result["complete"] = thread.complete;
   result["stack_problem"] = text_or_none(thread.stack_problem);
+  result["samples"] = py::none();
+  if (thread.samples) {
+    py::dict samples;
+    samples["count"] = thread.samples->count;
+    samples["same_leaf"] = thread.samples->same_leaf;
+    samples["same_stack"] = thread.samples->same_stack;
+    samples["leaves"] = texts(thread.samples->leaves);
+    result["samples"] = samples;
+  }
   result["python_name"] = thread.python_name ? py::object(text(*thread.python_name)) : py::object(py::none());
   result["ident"] = optional_int(thread.ident);
   result["holds_gil"] = thread.holds_gil;
@@ -294,16 +307,20 @@ py::dict convert(const capture::Process& process) {
     rungs.append(py::make_tuple(rung.source, name(rung.status.state), text(rung.status.reason)));
   }
   result["rungs"] = rungs;
+  result["stopped_us"] = (process.stopped_ns + 999) / 1000;
   return result;
 }
 
 using NamedLocals = std::map<std::string, std::vector<std::string>>;
 
-py::list capture_processes(Engine& engine, const std::vector<int>& pids, bool python, bool stacks,
-                           const std::optional<NamedLocals>& named_locals, const py::object& on_process) {
+py::list capture_processes(Engine& engine, const std::vector<int>& pids, bool python, bool stacks, bool bpf,
+                           const std::vector<int>& stop, const std::optional<NamedLocals>& named_locals,
+                           const py::object& on_process) {
   capture::Options options;
   options.python = python;
   options.stacks = stacks;
+  options.bpf = bpf;
+  options.stop = stop;
   options.named_locals = named_locals.value_or(NamedLocals{});
   if (!on_process.is_none()) {
     options.on_process = [&on_process](int pid) {
@@ -360,7 +377,8 @@ void define_engine(py::module_& module) {
   py::class_<Engine>(module, "Engine")
       .def(py::init<std::string>(), py::arg("proc_root") = "/proc")
       .def("capture", &capture_processes, py::arg("pids"), py::kw_only(), py::arg("python") = true,
-           py::arg("stacks") = true, py::arg("named_locals") = py::none(), py::arg("on_process") = py::none())
+           py::arg("stacks") = true, py::arg("bpf") = true, py::arg("stop") = std::vector<int>{},
+           py::arg("named_locals") = py::none(), py::arg("on_process") = py::none())
       .def("python_environ", &python_environ, py::arg("pid"), py::arg("names"))
       .def("python_global", &python_global, py::arg("pid"), py::arg("module"), py::arg("name"))
       .def("python_argv", &python_argv, py::arg("pid"));

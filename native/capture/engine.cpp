@@ -107,8 +107,8 @@ std::vector<Process> Engine::capture(std::span<const int> pids, const Options& o
     looks.push_back(state_->look_at(pid, options));
   }
   // Below another root the ids are those of another pid namespace.
-  if (state_->proc_root == "/proc") {
-    state_->ladder.climb(looks, state_->tables);
+  if (options.stacks && state_->proc_root == "/proc") {
+    state_->ladder.climb(looks, state_->tables, options);
   }
   finish(looks, state_->proc_root);
   std::vector<Process> processes;

@@ -3,6 +3,7 @@
 
 #include "capture/look.hpp"
 #include "capture/merge.hpp"
+#include "capture/running.hpp"
 #include "elf/process_modules.hpp"
 #include "locks/decode.hpp"
 #include "unwind/naming.hpp"
@@ -223,13 +224,20 @@ void add_python(Look& look) {
 void finish(std::span<Look> looks, const std::string& proc_root) {
   std::vector<unwind::NamingJob> jobs;
   std::vector<Look*> named;
+  const std::vector<SampledLeaves> leaves = leaves_of(looks);
   for (Look& look : looks) {
     if (look.known && look.copies) {
       jobs.push_back({&look.known->modules(), look.unwound});
       named.push_back(&look);
     }
   }
+  for (const SampledLeaves& sampled : leaves) {
+    jobs.push_back({&sampled.look->known->modules(), sampled.stacks});
+  }
   const auto names = unwind::name_stacks(jobs);
+  for (std::size_t i = 0; i < leaves.size(); ++i) {
+    describe_samples(leaves[i], names[named.size() + i]);
+  }
   for (std::size_t job = 0; job < named.size(); ++job) {
     Look& look = *named[job];
     std::vector<Thread>& threads = look.sampled.process.threads;

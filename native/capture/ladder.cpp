@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <vector>
 
+#include "capture/running.hpp"
+#include "capture/stopping.hpp"
+
 namespace hangtrace::capture {
 
 namespace {
@@ -65,8 +68,18 @@ void unwind_again(Look& look, const std::unordered_map<int, registers::TaskRecor
 
 }  // namespace
 
-void Ladder::climb(std::span<Look> looks, unwind::UnwindCache& cache) {
-  ask_kernel(looks, cache);
+void Ladder::climb(std::span<Look> looks, unwind::UnwindCache& cache, const Options& options) {
+  RunningThreads running(looks);  // sampled while the others are looked at
+  if (options.bpf) {
+    ask_kernel(looks, cache);
+  }
+  running.collect(cache);
+  if (options.bpf) {
+    running.add_preempted(tasks_, cache);
+  }
+  if (!options.stop.empty()) {
+    stop_for_stacks(looks, options.stop, cache);
+  }
 }
 
 void Ladder::ask_kernel(std::span<Look> looks, unwind::UnwindCache& cache) {

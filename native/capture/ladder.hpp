@@ -12,7 +12,7 @@ namespace hangtrace::capture {
 /// them. Keeps what is loaded once.
 class Ladder {
  public:
-  void climb(std::span<Look> looks, unwind::UnwindCache& cache);
+  void climb(std::span<Look> looks, unwind::UnwindCache& cache, const Options& options);
 
  private:
   void ask_kernel(std::span<Look> looks, unwind::UnwindCache& cache);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -28,6 +29,8 @@ struct Look {
   std::optional<python::PythonState> python;
   std::unordered_map<int, python::LockFacts> python_locks;  // by waiter
   std::vector<unwind::Stack> unwound;                       // per thread
+  std::map<std::size_t, std::vector<unwind::Stack>>
+      samples;  // of running threads, in the order they were taken
 };
 
 /// Copies stacks and futex words and reads the interpreter, between two readings of schedstat.

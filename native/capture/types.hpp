@@ -41,7 +41,15 @@ struct NamedValue {
   std::optional<python::Value> value;  // nullopt: not there, or unset
 };
 
-enum class StackFrom { none, pc_sp, repaired, bpf };
+enum class StackFrom { none, pc_sp, repaired, bpf, perf, stop };
+
+/// What several samples of a running thread have in common.
+struct Samples {
+  std::size_t count = 0;
+  bool same_leaf = false;           // all in the same innermost function
+  bool same_stack = false;          // and called in the same way: all return addresses are equal
+  std::vector<std::string> leaves;  // the innermost functions, in the order they were first seen
+};
 
 struct Thread {
   int tid = 0;
@@ -67,6 +75,7 @@ struct Thread {
   StackFrom stack_from = StackFrom::none;
   bool complete = false;
   std::string stack_problem;
+  std::optional<Samples> samples;
   std::optional<std::string> python_name;
   std::optional<std::uint64_t> ident;
   bool holds_gil = false;
@@ -128,11 +137,14 @@ struct Process {
   std::size_t tasks_left_out = 0;
   std::vector<std::string> notes;
   std::vector<Rung> rungs;
+  std::uint64_t stopped_ns = 0;  // by us, its threads together
 };
 
 struct Options {
   bool python = true;
   bool stacks = true;
+  bool bpf = true;
+  std::vector<int> stop;  // processes whose threads may be stopped for a moment
   std::map<std::string, std::vector<std::string>> named_locals;  // function -> names
   std::function<void(int)> on_process;                           // called before a process is looked at
 };

@@ -28,9 +28,6 @@ class Assembler {
   void store(std::uint8_t size, std::int16_t offset, std::uint8_t from) {
     add(BPF_STX | BPF_MEM | size, BPF_REG_10, from, offset, 0);
   }
-  void store_constant(std::uint8_t size, std::int16_t offset, std::int32_t value) {
-    add(BPF_ST | BPF_MEM | size, BPF_REG_10, 0, offset, value);
-  }
   void move(std::uint8_t to, std::uint8_t from) { add(BPF_ALU64 | BPF_MOV | BPF_X, to, from, 0, 0); }
   void set(std::uint8_t to, std::int32_t value) { add(BPF_ALU64 | BPF_MOV | BPF_K, to, 0, 0, value); }
   void add_constant(std::uint8_t to, std::int32_t value) {
@@ -83,10 +80,11 @@ std::optional<TaskOffsets> task_offsets(const Btf& btf) {
   constexpr std::array<std::string_view, 2> run_path{"se", "sum_exec_runtime"};
   const auto pid = btf.member(*task, "pid");
   const auto run = btf.member(*task, run_path);
-  if (!pid || !run || !fits(pid->offset) || !fits(run->offset)) {
+  const auto on_cpu = btf.member(*task, "on_cpu");
+  if (!pid || !run || !on_cpu || !fits(pid->offset) || !fits(run->offset) || !fits(on_cpu->offset)) {
     return std::nullopt;
   }
-  return TaskOffsets{pid->offset, run->offset};
+  return TaskOffsets{pid->offset, run->offset, on_cpu->offset};
 }
 
 std::vector<bpf_insn> task_program(const TaskOffsets& offsets) {
@@ -97,7 +95,8 @@ std::vector<bpf_insn> task_program(const TaskOffsets& offsets) {
   code.exit_if(BPF_JEQ, BPF_REG_7, 0);  // the call after the last task
   code.load(BPF_W, BPF_REG_1, BPF_REG_7, near(offsets.pid));
   code.store(BPF_W, at(offsetof(TaskRecord, tid)), BPF_REG_1);
-  code.store_constant(BPF_W, at(offsetof(TaskRecord, unused)), 0);
+  code.load(BPF_W, BPF_REG_1, BPF_REG_7, near(offsets.on_cpu));
+  code.store(BPF_W, at(offsetof(TaskRecord, on_cpu)), BPF_REG_1);
   code.load(BPF_DW, BPF_REG_1, BPF_REG_7, near(offsets.run_ns));
   code.store(BPF_DW, at(offsetof(TaskRecord, run_ns)), BPF_REG_1);
   code.move(BPF_REG_1, BPF_REG_7);

@@ -31,7 +31,7 @@ bool from_pt_regs(std::span<const std::uint64_t, pt_regs_words> words, unwind::R
   if ((cs & 3) != ring_3 || cs == user32_cs) {
     return false;
   }
-  unwind::Registers registers;
+  unwind::Registers registers(unwind::x86_64);
   for (std::size_t i = 0; i < words.size(); ++i) {
     if (pt_regs_order[i] != no_register) {
       registers.set(static_cast<unsigned>(pt_regs_order[i]), words[i]);
@@ -50,7 +50,7 @@ bool from_perf(std::span<const std::uint64_t> values, unwind::Registers& into) {
   if (values.size() != static_cast<std::size_t>(std::popcount(perf_mask()))) {
     return false;
   }
-  unwind::Registers registers;
+  unwind::Registers registers(unwind::x86_64);
   std::size_t next = 0;
   for (const int number : perf_order) {
     if (number != no_register) {

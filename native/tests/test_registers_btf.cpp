@@ -87,10 +87,13 @@ std::vector<std::byte> kernel_like() {
   const auto aliased = builder.type("entity_t", 8, 0, entity);
   const auto unnamed = builder.structure("", {{"pid", integer, 64}, {"tgid", constant, 96}});
   const auto either = builder.structure("", {{"", unnamed, 0}, {"other", integer, 0}}, 5);
-  builder.structure(
-      "task_struct",
-      {{"__state", integer, 0}, {"se", aliased, 1024}, {"", either, 2048}, {"flag", integer, 1 << 24 | 7}}, 4,
-      true);
+  builder.structure("task_struct",
+                    {{"__state", integer, 0},
+                     {"se", aliased, 1024},
+                     {"", either, 2048},
+                     {"flag", integer, 1 << 24 | 7},
+                     {"on_cpu", integer, 4096}},
+                    4, true);
   builder.type("bpf_iter_task", 12, 1, prototype);
   return builder.bytes();
 }
@@ -154,6 +157,7 @@ TEST_CASE("the program reads the fields at the offsets of this kernel") {
   REQUIRE(offsets);
   CHECK(offsets->pid == 256 + 8);
   CHECK(offsets->run_ns == 144);
+  CHECK(offsets->on_cpu == 512);
   const auto code = task_program(*offsets);
   const auto loads = [&code](unsigned size, std::int16_t offset) {
     int found = 0;
@@ -177,7 +181,7 @@ TEST_CASE("a field too far out for an instruction is not read") {
   Builder builder;
   const auto integer = builder.type("int", 1, 0, 4, {32});
   const auto entity = builder.structure("sched_entity", {{"sum_exec_runtime", integer, 0}});
-  builder.structure("task_struct", {{"se", entity, 0}, {"pid", integer, 8 * 40000}});
+  builder.structure("task_struct", {{"se", entity, 0}, {"on_cpu", integer, 0}, {"pid", integer, 8 * 40000}});
   const auto bytes = builder.bytes();
   const auto btf = Btf::parse(bytes);
   REQUIRE(btf);

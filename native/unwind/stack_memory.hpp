@@ -18,8 +18,8 @@ using memory::Address;
 class StackMemory {
  public:
   StackMemory(Address base, std::span<const std::byte> copy, const memory::Reader& reader,
-              const std::vector<proc::Mapping>& mappings)
-      : base_(base), copy_(copy), reader_(reader), mappings_(mappings) {}
+              const std::vector<proc::Mapping>& mappings, bool only_copy = false)
+      : base_(base), copy_(copy), reader_(reader), mappings_(mappings), only_copy_(only_copy) {}
 
   std::optional<std::uint64_t> word(Address address) const { return value<std::uint64_t>(address); }
 
@@ -38,6 +38,7 @@ class StackMemory {
   std::span<const std::byte> copy_;
   const memory::Reader& reader_;
   const std::vector<proc::Mapping>& mappings_;
+  bool only_copy_;
   struct Block {
     Address base = 0;
     std::vector<std::byte> bytes;

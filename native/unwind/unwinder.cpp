@@ -63,7 +63,7 @@ Unwinder::Unwinder(elf::ProcessModules& modules, UnwindCache& cache, Options opt
 Unwinder::~Unwinder() = default;
 
 Stack Unwinder::unwind(const Registers& start, StackCopy copy) const {
-  const StackMemory memory(copy.base, copy.bytes, modules_.reader(), modules_.mappings());
+  const StackMemory memory(copy.base, copy.bytes, modules_.reader(), modules_.mappings(), copy.only);
   Budget budget;
   const int words = budget.words = std::min(budget.words, words_left_);
   const Layout& layout = start.layout();

@@ -56,6 +56,7 @@ std::string describe(End end);
 struct StackCopy {  // memory already copied, normally [sp, sp + 32 KiB)
   Address base = 0;
   std::span<const std::byte> bytes;
+  bool only = false;  // what lies beyond is not read: the thread has run since the copy was made
 };
 
 struct Options {

@@ -14,7 +14,7 @@ from pyhangtrace.analyze.phase import phase_of
 from pyhangtrace.analyze.progress import Progress
 from pyhangtrace.analyze.scene import Key
 from pyhangtrace.analyze.words import summary
-from pyhangtrace.model.evidence import ProbeEvidence, ProcessFacts, TaskSample
+from pyhangtrace.model.evidence import ProbeEvidence, ProcessFacts, TaskSample, ThreadSample
 from pyhangtrace.model.kinds import Kind, MemoryVerdict, State, WaitKind
 from pyhangtrace.model.quantities import size
 from pyhangtrace.model.report import (
@@ -29,6 +29,7 @@ from pyhangtrace.model.report import (
     ReportHolder,
     ReportMemory,
     ReportProcess,
+    ReportSamples,
     ReportTask,
     ReportThread,
     Verdict,
@@ -213,7 +214,7 @@ def _thread(case: Case, key: Key, ids: dict[Key, str]) -> ReportThread:
         switches = max(0, sample.slices - samples[0].slices)
     frames = [
         frame
-        for each in (sample.frames, sample.unmerged_python)
+        for each in (sample.frames, sample.unmerged_python, sample.unmerged_native)
         for frame in map(report_frame, each)
         if frame
     ]
@@ -231,6 +232,16 @@ def _thread(case: Case, key: Key, ids: dict[Key, str]) -> ReportThread:
         service=wait.service if wait is not None else case.scene.services[key],
         stack_from=sample.stack_from,
         stack=tuple(frames),
+        samples=_samples(sample),
+    )
+
+
+def _samples(sample: ThreadSample) -> ReportSamples | None:
+    found = sample.samples
+    if found is None:
+        return None
+    return ReportSamples(
+        count=found.count, same_leaf=found.same_leaf, same_stack=found.same_stack, leaves=found.leaves
     )
 
 

@@ -8,6 +8,7 @@ from pyhangtrace.analyze.blocked import Blocked, Standing
 from pyhangtrace.analyze.calls import python_frames, waits_for_gpu
 from pyhangtrace.analyze.progress import Progress
 from pyhangtrace.analyze.scene import Scene
+from pyhangtrace.analyze.spinning import Loop, describe_samples, loop_of
 from pyhangtrace.model.evidence import ThreadSample
 from pyhangtrace.model.kinds import Confidence, FrameKind, Kind, WaitKind
 from pyhangtrace.model.report import ReportHolder, WaitObject
@@ -40,24 +41,28 @@ def running(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | Non
     if draft.progress is not Progress.RUNNING or spins:
         return None
     share = scene.thread_cpu_s((sample.pid, sample.tid))
+    samples = scene.samples[draft.key]
     evidence = [f"state {sample.state}, on the CPU"]
     if share is not None and scene.evidence.window_s > 0:
         evidence.append(f"{share:.2f} s CPU within {scene.evidence.window_s:.1f} s")
+    sampled = describe_samples(samples)
+    if sampled is not None:
+        evidence.append(sampled)
     return replace(
         draft,
         kind=WaitKind.RUNNING,
         standing=Standing.RUNNING,
-        cause=_running_cause(scene, sample),
+        cause=_running_cause(scene, sample, loop_of(samples)),
         evidence=tuple(evidence),
     )
 
 
-def _running_cause(scene: Scene, sample: ThreadSample) -> Kind:
+def _running_cause(scene: Scene, sample: ThreadSample, loop: Loop | None) -> Kind:
     if scene.is_compiler(sample.pid):
         return Kind.COMPILE_RUNNING
-    frames = {frame.function for frame in sample.frames if frame.kind is not FrameKind.PYTHON}
-    yields = scene.syscall(sample) == "sched_yield" or any("sched_yield" in name for name in frames)
-    return Kind.CPU_SPIN if yields else Kind.CPU_BUSY
+    # One function in all samples may as well compute: only what is known to do nothing but wait is a spin.
+    spins = loop is not None and loop.is_spin
+    return Kind.CPU_SPIN if spins or scene.syscall(sample) == "sched_yield" else Kind.CPU_BUSY
 
 
 def gpu(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:

@@ -9,6 +9,7 @@ from pyhangtrace.analyze.calls import first_own_frame
 from pyhangtrace.analyze.finding import Case, Finding, Named
 from pyhangtrace.analyze.phase import phase_of
 from pyhangtrace.analyze.scene import Key
+from pyhangtrace.analyze.spinning import loop_of
 from pyhangtrace.model.kinds import Kind, Part, SourceState, State, WaitKind
 from pyhangtrace.model.ranks import fold
 
@@ -108,7 +109,7 @@ def waiting(case: Case, key: Key) -> str:
         tracer = wait.holder.pid if wait.holder is not None else None
         return f"is stopped by its tracer, pid {tracer}{age}" if tracer else f"is stopped by a signal{age}"
     if wait.kind is WaitKind.RUNNING:
-        return f"is on the CPU{where(case, key)}"
+        return f"{_at_work(case, key)}{where(case, key)}"
     if wait.kind is WaitKind.TIMER:
         left = f", {duration(wait.lasts_s)} to go" if wait.lasts_s is not None else ""
         return f"sleeps{where(case, key)}{left or age}"
@@ -132,6 +133,14 @@ def waiting(case: Case, key: Key) -> str:
     if wait.cause is Kind.IPC_PIPE_FULL:
         return f"writes to a full {wait.kind.value}{_holder(case, wait)}{age}"
     return f"waits for {thing}{path}{_holder(case, wait)}{where(case, key)}{age}"
+
+
+def _at_work(case: Case, key: Key) -> str:
+    loop = loop_of(case.scene.samples.get(key, ()))
+    if loop is None:
+        return "is on the CPU"
+    does = "spins" if loop.is_spin else "spins or computes"
+    return f"{does} in {loop.function}" if loop.function else does
 
 
 def ended(case: Case, key: Key) -> str:

@@ -30,6 +30,12 @@ def _pids(_context: click.Context, _parameter: click.Parameter, values: tuple[st
     help="Look for so long. Default: 0.1 s, and up to 3 s while something still moves.",
 )
 @click.option("--no-bpf", is_flag=True, help="Attach no probes.")
+@click.option(
+    "--allow-stop",
+    is_flag=True,
+    help="Stop a thread for some microseconds where nothing else gives its stack. Never one that would notice: in "
+    "epoll_wait, semop, sigtimedwait, io_uring_enter and on sockets a stop can end the call with EINTR.",
+)
 @click.option("--exit-code", "hang_is_failure", is_flag=True, help="Return 1 if a hang was found.")
 def command(
     *,
@@ -39,12 +45,13 @@ def command(
     outputs: tuple[str, ...],
     duration: float | None,
     no_bpf: bool,
+    allow_stop: bool,
     hang_is_failure: bool,
 ) -> int:
     """Finds the job that PID belongs to (any rank, launcher or engine process of it), looks twice, and says
     which collective or lock each rank blocks on, which rank is the culprit and why.
 
-    Nobody is stopped, signalled or written to.
+    Nobody is stopped (without --allow-stop), signalled or written to.
     """
     wanted = tuple(dict.fromkeys((*pids, *more)))
     if not wanted:
@@ -54,7 +61,7 @@ def command(
 
     result = attach(
         wanted,
-        AttachOptions(window_s=duration, bpf=not no_bpf),
+        AttachOptions(window_s=duration, bpf=not no_bpf, allow_stop=allow_stop),
         progress=lambda message: click.echo(message, err=True),
     )
     deliver(result, files, as_json=as_json)

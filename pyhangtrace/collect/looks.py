@@ -34,7 +34,8 @@ class Seen:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Looker:
     """Takes looks. `job` are the members, whose age bounds what "older than the job" means; `began` is when the
-    first look was taken, None for the first one itself.
+    first look was taken, None for the first one itself. `bpf`: whether eBPF may be used for registers; `stop`: the
+    processes of which threads may be stopped for a moment.
     """
 
     reader: GuardedReader
@@ -42,7 +43,12 @@ class Looker:
     job: Sequence[int]
     machine: str
     began: float | None
+    bpf: bool = True
+    stop: tuple[int, ...] = ()
     proc_root: str = PROC
+
+    def _options(self) -> stacks.CaptureOptions:
+        return stacks.CaptureOptions(named_locals=NAMED_LOCALS, bpf=self.bpf, stop=self.stop)
 
     def look(self, pids: Sequence[int], *, before: Seen | None = None, deadline_s: float) -> Seen:
         """One look at these processes; each step gets what is left of the deadline."""
@@ -53,7 +59,7 @@ class Looker:
 
         taken = time.monotonic()
         pictures = stacks.collect(
-            self.reader, pids, named_locals=NAMED_LOCALS, deadline_s=left(), proc_root=self.proc_root
+            self.reader, pids, options=self._options(), deadline_s=left(), proc_root=self.proc_root
         )
         if before is not None:
             pictures = stacks.carry_asleep(before.pictures, pictures, taken - before.taken)

@@ -6,6 +6,8 @@ from pyhangtrace.model.evidence import SourceStatus
 from pyhangtrace.model.kinds import SourceState
 
 EBPF = "ebpf registers"
+PERF = "perf samples"
+STOP = "thread stop"
 
 _STATES = {
     "used": SourceState.USED,
@@ -15,7 +17,9 @@ _STATES = {
     "limited": SourceState.FAILED,  # it gave something, but not for all
 }
 _FIXES = {
-    (EBPF, SourceState.REFUSED): "run as root, or with CAP_BPF and CAP_PERFMON",
+    (EBPF, SourceState.REFUSED): "run as root, or with CAP_BPF and CAP_PERFMON; or --allow-stop",
+    (PERF, SourceState.REFUSED): "run as root, or: sysctl -w kernel.perf_event_paranoid=2; or --allow-stop",
+    (STOP, SourceState.REFUSED): "run as root; in a container also: --cap-add SYS_PTRACE",
     (EBPF, SourceState.ABSENT): "Linux 5.15 or newer, with CONFIG_DEBUG_INFO_BTF=y",
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pyhangtrace.collect import rungs
@@ -17,6 +17,7 @@ from pyhangtrace.model.evidence import (
     NamedValue,
     PythonFacts,
     SourceStatus,
+    StackSamples,
     TaskSample,
     ThreadSample,
 )
@@ -39,6 +40,17 @@ _ENGINE = "engine"
 _EXEC_START = "se.exec_start"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureOptions:
+    """How to look: locals to read by function, and which ways to registers may be used. `stop` are the processes of
+    which a thread may be stopped for a moment where nothing else gives its stack.
+    """
+
+    named_locals: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    bpf: bool = True
+    stop: tuple[int, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class ProcessPicture:
     """One process in one look. `kernel_stacks` is by thread id."""
@@ -52,13 +64,22 @@ class ProcessPicture:
     notes: tuple[str, ...] = ()
     rungs: tuple[SourceStatus, ...] = ()
     tasks: tuple[TaskSample, ...] = ()
+    stopped_us: int = 0
 
 
 def capture_task(
     state: HelperState, pids: Sequence[int], argument: Any, progress: Progress
 ) -> Iterator[tuple[int, Any]]:
     """Task: one picture of all processes by the native engine, which keeps its caches in the helper."""
-    for captured in _engine(state).capture(list(pids), named_locals=argument, on_process=progress):
+    options: CaptureOptions = argument
+    found = _engine(state).capture(
+        list(pids),
+        named_locals=dict(options.named_locals),
+        bpf=options.bpf,
+        stop=options.stop,
+        on_process=progress,
+    )
+    for captured in found:
         yield captured["pid"], captured
 
 
@@ -84,12 +105,12 @@ def collect(
     reader: GuardedReader,
     pids: Sequence[int],
     *,
-    named_locals: Mapping[str, Sequence[str]],
+    options: CaptureOptions,
     deadline_s: float,
     proc_root: str = PROC,
 ) -> dict[int, ProcessPicture]:
     """One picture per process asked for. Of one that the reader had to give up, what needs no memory is there."""
-    answers = reader.run(CAPTURE_TASK, pids, dict(named_locals), deadline_s=deadline_s)
+    answers = reader.run(CAPTURE_TASK, pids, options, deadline_s=deadline_s)
     pictures = {pid: picture(captured) for pid, captured in answers.values.items()}
     for pid, problem in answers.problems.items():
         threads = threads_without_memory(pid, proc_root)
@@ -136,11 +157,18 @@ def picture(captured: ProcessCapture) -> ProcessPicture:
         notes=tuple(captured["notes"]),
         rungs=tuple(rungs.status(*rung) for rung in captured["rungs"]),
         tasks=_tasks(pid, captured["tasks"]),
+        stopped_us=captured["stopped_us"],
     )
 
 
 def _sample(pid: int, thread: ThreadCapture) -> ThreadSample:
     frames = tuple(_frame(frame) for frame in thread["frames"])
+    unmerged = tuple(_frame(frame) for frame in thread["unmerged_python"])
+    apart: tuple[Frame, ...] = ()
+    if unmerged and thread["running"]:
+        # What the program does is in its Python frames, and what these wait for is known by them.
+        frames, unmerged, apart = unmerged, (), frames
+    samples = thread["samples"]
     kernel = tuple(
         Frame(kind=FrameKind.KERNEL, function=printable(function.partition("+")[0]))
         for function in thread["kernel_stack"]
@@ -164,7 +192,16 @@ def _sample(pid: int, thread: ThreadCapture) -> ThreadSample:
         running=thread["running"],
         holds_gil=thread["holds_gil"],
         frames=(*kernel, *frames),
-        unmerged_python=tuple(_frame(frame) for frame in thread["unmerged_python"]),
+        unmerged_python=unmerged,
+        unmerged_native=apart,
+        samples=StackSamples(
+            count=samples["count"],
+            same_leaf=samples["same_leaf"],
+            same_stack=samples["same_stack"],
+            leaves=tuple(map(printable, samples["leaves"])),
+        )
+        if samples is not None
+        else None,
         stack_from=StackFrom(thread["stack_from"]),
         stack_complete=thread["complete"],
         stack_problem=thread["stack_problem"],

@@ -84,6 +84,20 @@ class NamedValue:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StackSamples:
+    """What several samples of a running thread, some milliseconds apart, have in common.
+
+    `same_leaf`: all are in the same innermost function; `same_stack`: and all return addresses are equal, too.
+    `leaves` are the innermost functions, in the order they were first seen, at most eight.
+    """
+
+    count: int
+    same_leaf: bool
+    same_stack: bool
+    leaves: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadSample:
     """One thread in one look.
 
@@ -91,9 +105,10 @@ class ThreadSample:
     unreadable; a restarted call is already decoded back. `moved` says that the thread ran while this look
     was taken (its schedstat changed), so its stack may mix two moments. `run_ns` and `slices` are
     schedstat's run time and number of time slices: equal in two looks means the thread did not run in
-    between. `io_fds` are the descriptors a read/write/poll/select/epoll waits on, `timeout_s` the requested
-    duration of a timed call, `remaining_s` what is left of it. `asleep_for_s` is the time since the thread
-    last ran.
+    between. `unmerged_python` are Python frames that do not fit between the native `frames`; of a running
+    thread, whose Python frames were read at another moment, the native ones stand apart. `io_fds` are the
+    descriptors a read/write/poll/select/epoll waits on, `timeout_s` the requested duration of a timed call,
+    `remaining_s` what is left of it. `asleep_for_s` is the time since the thread last ran.
     """
 
     pid: int
@@ -116,6 +131,8 @@ class ThreadSample:
     holds_gil: bool = False
     frames: tuple[Frame, ...] = ()
     unmerged_python: tuple[Frame, ...] = ()
+    unmerged_native: tuple[Frame, ...] = ()
+    samples: StackSamples | None = None
     stack_from: StackFrom = StackFrom.NONE
     stack_complete: bool = False
     stack_problem: str | None = None

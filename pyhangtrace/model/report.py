@@ -177,6 +177,18 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReportSamples:
+    """What the samples of a thread that ran in the last look have in common: `same_leaf` means all in the same
+    innermost function, `same_stack` that all return addresses are equal, too.
+    """
+
+    count: int
+    same_leaf: bool
+    same_stack: bool
+    leaves: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReportThread:
     """One thread as of the last look."""
 
@@ -193,6 +205,7 @@ class ReportThread:
     service: str | None = None
     stack_from: StackFrom = StackFrom.NONE
     stack: tuple[ReportFrame, ...] = ()
+    samples: ReportSamples | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -9,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,11 +20,13 @@ from typing import Any
 import pytest
 
 from pyhangtrace import _native
-from tests.integration.bad_targets import await_that, started
+from tests.integration.bad_targets import TARGETS, await_that, compile_c, started
 
 ROOT = Path(__file__).parents[2]
 HOSTILE = ROOT / "native" / "tests" / "unwind_target.cpp"
 EBPF = "ebpf registers"
+PERF = "perf samples"
+DEADLINE_S = 30.0
 
 # A frame with a variable and an aligned part, called through a pointer, right under a function of the C library:
 # neither tables nor the prologue nor a call that names it tell where its frame begins.
@@ -203,3 +207,110 @@ def gdb_stacks(pid: int) -> dict[int, list[int]]:
         elif found := re.match(r"#\d+\s+(0x[0-9a-f]+) in ", line):
             frames.append(int(found.group(1), 16))
     return {tid: distinct(frames) for tid, frames in stacks.items()}
+
+
+def skip_without_perf(process: Any) -> None:
+    state, reason = rung(process, PERF)
+    if state not in ("used", "limited"):
+        pytest.skip(f"no perf samples here: {state or 'not asked for'} ({reason})")
+
+
+@contextmanager
+def ready(*command: str | Path) -> Iterator[int]:
+    """A program that has said that it is ready."""
+    with started(*command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        yield process.pid
+
+
+def until_sampled(pid: int, *names: str) -> tuple[Any, dict[str, Any]]:
+    """A picture in which all these threads (by comm) were sampled twice at least; the CPUs may be taken for long."""
+    engine = _native.Engine()
+    end = time.monotonic() + DEADLINE_S
+    while True:
+        [process] = engine.capture([pid])
+        skip_without_perf(process)
+        threads = {thread["comm"]: thread for thread in process["threads"] if thread["comm"] in names}
+        taken = [thread["samples"]["count"] if thread["samples"] else 0 for thread in threads.values()]
+        if len(taken) == len(names) and min(taken) >= 2:
+            return process, threads
+        assert time.monotonic() < end, threads
+
+
+def test_threads_on_the_cpu_have_stacks(tmp_path: Path) -> None:
+    binary = compile_c(TARGETS / "spinning.c", tmp_path / "spinning")
+    with ready(binary) as pid:
+        _, threads = until_sampled(pid, "spin", "yield", "compute")
+    for name, functions in (
+        ("spin", {"spin_on_word"}),
+        ("yield", {"sched_yield", "__sched_yield", "yield_until"}),
+        ("compute", {"grow", "shrink", "compute"}),
+    ):
+        thread = threads[name]
+        assert thread["running"]
+        assert thread["moved"]
+        assert thread["stack_from"] in ("perf", "bpf")
+        assert thread["complete"], thread["stack_problem"]
+        assert set(thread["samples"]["leaves"]) <= functions
+        own = [frame[1] for frame in thread["frames"] if frame[4] == str(binary)]
+        assert own[-1] == "run"
+        assert set(own[:-1]) <= functions
+    assert threads["spin"]["samples"]["same_stack"]
+
+
+def test_a_python_loop_has_a_native_stack_too() -> None:
+    program = "def turn():\n  print('ready', flush=True)\n  while True: pass\nturn()"
+    with ready(sys.executable, "-c", program) as pid:
+        comm = Path(f"/proc/{pid}/comm").read_text().strip()
+        _, threads = until_sampled(pid, comm)
+    thread = threads[comm]
+    assert thread["complete"]
+    shown = [*thread["frames"], *thread["unmerged_python"]]
+    assert [frame[1] for frame in shown if frame[0] == "python"] == ["turn", "<module>"]
+    assert any(frame[0] == "native" for frame in shown)
+    # Merged only if there are as many evaluations as entries, and even so it is another moment.
+    assert thread["moved"]
+
+
+def test_samples_leave_no_descriptor_open(tmp_path: Path) -> None:
+    binary = compile_c(TARGETS / "spinning.c", tmp_path / "spinning")
+    engine = _native.Engine()
+    with ready(binary) as pid:
+        [process] = engine.capture([pid])
+        skip_without_perf(process)
+        assert not open_events()
+        engine.capture([pid])
+        assert not open_events()
+
+
+def open_events() -> list[str]:
+    """Perf events that this process has open."""
+    links = []
+    for descriptor in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):  # the descriptor of the listing itself
+            links.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+    assert links
+    return [link for link in links if "perf_event" in link]
+
+
+def test_more_running_threads_than_files_may_be_open(tmp_path: Path) -> None:
+    binary = compile_c(TARGETS / "spinning.c", tmp_path / "spinning")
+    with ready(binary) as pid:
+        [process] = _native.Engine().capture([pid])
+        skip_without_perf(process)
+        # What is free is counted from the lowest free number, and 64 are left for others.
+        few = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (66, 66)); " + CAPTURE
+        done = subprocess.run(
+            [sys.executable, "-c", few, str(pid)],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+    [process] = json.loads(done.stdout)
+    state, reason = rung(process, PERF)
+    assert state in ("limited", "failed")
+    assert "of 3 running threads were sampled" in reason
+    assert all(thread["stack_problem"] for thread in process["threads"] if not thread["complete"])

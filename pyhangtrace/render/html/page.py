@@ -19,7 +19,7 @@ from pyhangtrace.render.clean import clean
 from pyhangtrace.render.stacks import frame_label, process_label, stack_classes
 from pyhangtrace.render.text.headline import headline_title
 from pyhangtrace.render.text.tasks import task_rows
-from pyhangtrace.render.text.words import age, wait_words
+from pyhangtrace.render.text.words import age, stack_notes, wait_words
 
 
 def render_html(report: Report) -> str:
@@ -53,7 +53,10 @@ def _embedded(data: object) -> str:
 def _stack_data(report: Report) -> dict[str, Any]:
     waits = {wait.id: wait_words(wait, report) for wait in report.waits}
     wait_of = {
-        (process.pid, thread.tid): waits.get(thread.wait or "")
+        (process.pid, thread.tid): "; ".join(
+            words for words in (waits.get(thread.wait or ""), *stack_notes(thread)) if words
+        )
+        or None
         for process in report.processes
         for thread in process.threads
     }

@@ -16,6 +16,7 @@ from pyhangtrace.render.text.words import (
     plural_verb,
     process_title,
     since,
+    stack_notes,
     thread_label,
     wait_words,
 )
@@ -170,7 +171,9 @@ class _Entries:
             label=thread_label(self._report, pid, tid, thread.name or thread.comm) if thread else "",
             title="" if told_by_rank or process is None else process_title(process),
             does=f"never entered it; {does}" if missing and not _ended(process) else does,
-            where=() if victim and not missing else (*_stack_lines(thread), *((why,) if why else ())),
+            where=()
+            if victim and not missing
+            else (*_stack_lines(thread), *stack_notes(thread), *((why,) if why else ())),
             since_s=wait.since_s if wait is not None else None,
             victim=victim,
         )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from pyhangtrace.model.kinds import Role, WaitKind
+from pyhangtrace.model.kinds import Role, StackFrom, WaitKind
 from pyhangtrace.model.ranks import fold
-from pyhangtrace.model.report import Collective, Report, ReportFrame, ReportProcess, Wait
+from pyhangtrace.model.report import Collective, Report, ReportFrame, ReportProcess, ReportThread, Wait
 from pyhangtrace.render.clean import clean
 from pyhangtrace.render.stacks import frame_label
 from pyhangtrace.render.text.layout import shorten
@@ -48,6 +48,11 @@ _WITH_HOLDER: dict[WaitKind, str] = {
 }
 # What nobody of the job ends, by the name that the wait carries.
 _OUTSIDE = {"connection": "waits for a connection", "signal": "waits for a signal"}
+_STACKS_FROM = {
+    StackFrom.REPAIRED: "(stack repaired)",
+    StackFrom.BPF: "(registers from eBPF)",
+    StackFrom.STOP: "(stopped for a moment)",
+}
 _SAYS_ITS_KIND = ("pipe:[", "socket:[")
 
 
@@ -129,6 +134,23 @@ def collective_words(collective: Collective) -> str:
 def frame_words(frame: ReportFrame) -> str:
     """`step (train.py:12)`, safe to show."""
     return clean(frame_label(frame))
+
+
+def stack_notes(thread: ReportThread | None) -> tuple[str, ...]:
+    """Where a stack is from, if that is not just what the kernel shows of every thread that sleeps: `5 samples: same
+    leaf spin_here`, `(registers from eBPF)`.
+    """
+    if thread is None:
+        return ()
+    samples = thread.samples
+    if samples is not None:
+        leaves = samples.leaves
+        place = f"same leaf {clean(leaves[0])}" if len(leaves) == 1 else f"in {len(leaves)} functions"
+        return (f"{plural(samples.count, 'sample')}: {place}",)
+    words = _STACKS_FROM.get(thread.stack_from)
+    # Python's own frames are read from its memory, whatever the registers are.
+    only_native = not any(frame.file for frame in thread.stack)
+    return (words,) if words is not None and only_native else ()
 
 
 def wait_words(wait: Wait, report: Report, *, known: Collection[int] = ()) -> str:

@@ -54,6 +54,7 @@ THREAD = {
         ("python", "train", "train.py", 12, None, None, "python"),
     ],
     "unmerged_python": [],
+    "samples": None,
     "stack_from": "pc_sp",
     "complete": True,
     "stack_problem": None,
@@ -76,8 +77,8 @@ PYTHON = {
 
 def captured(pid: int, **more: Any) -> dict[str, Any]:
     whole = {"pid": pid, "error": None, "error_tid": None, "exec_changed": False, "threads": [THREAD]}
-    whole |= {"tasks": [], "tasks_left_out": 0}
-    return {**whole, "python": PYTHON, "notes": ["a note"], "rungs": [], **more}
+    whole |= {"tasks": [], "tasks_left_out": 0, "rungs": [], "stopped_us": 0}
+    return {**whole, "python": PYTHON, "notes": ["a note"], **more}
 
 
 def test_a_capture_becomes_evidence() -> None:
@@ -136,6 +137,8 @@ class Engine:
         pids: Sequence[int],
         *,
         named_locals: Mapping[str, Sequence[str]],
+        bpf: bool,
+        stop: Sequence[int],
         on_process: Callable[[int], None],
     ) -> list[dict[str, Any]]:
         found = []
@@ -173,9 +176,8 @@ def reader() -> Iterator[GuardedReader]:
 
 
 def test_a_crash_of_native_code_costs_one_process(reader: GuardedReader) -> None:
-    pictures = stacks.collect(
-        reader, [7, 13, 8], named_locals={"f": ("x",)}, deadline_s=20, proc_root="/nonexistent"
-    )
+    options = stacks.CaptureOptions(named_locals={"f": ("x",)})
+    pictures = stacks.collect(reader, [7, 13, 8], options=options, deadline_s=20, proc_root="/nonexistent")
     assert list(pictures) == [7, 13, 8]
     assert pictures[7].problem is None
     assert pictures[8].notes == ("['f']",)

@@ -6,7 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from pyhangtrace.model.kinds import Confidence, FrameKind, Kind, Part, Role, SourceState, State, WaitKind
+from pyhangtrace.model.kinds import (
+    Confidence,
+    FrameKind,
+    Kind,
+    Part,
+    Role,
+    SourceState,
+    StackFrom,
+    State,
+    WaitKind,
+)
 from pyhangtrace.model.report import (
     Coverage,
     Culprit,
@@ -14,6 +24,7 @@ from pyhangtrace.model.report import (
     Report,
     ReportFrame,
     ReportHolder,
+    ReportSamples,
     ReportThread,
     Side,
     Verdict,
@@ -313,3 +324,47 @@ def test_ranks_that_are_missing_for_different_reasons_share_the_headline() -> No
     )
     page = render_text(replace(report, verdict=verdict), color=False)
     assert "ranks 0-1 keep 1 rank waiting" in page
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        (
+            {
+                "stack_from": StackFrom.PERF,
+                "samples": ReportSamples(count=10, same_leaf=True, same_stack=True, leaves=("spin_here",)),
+            },
+            "10 samples: same leaf spin_here",
+        ),
+        (
+            {
+                "stack_from": StackFrom.PERF,
+                "samples": ReportSamples(count=5, same_leaf=False, same_stack=False, leaves=("a", "b")),
+            },
+            "5 samples: in 2 functions",
+        ),
+        ({"stack_from": StackFrom.BPF}, "(registers from eBPF)"),
+        ({"stack_from": StackFrom.STOP}, "(stopped for a moment)"),
+        ({"stack_from": StackFrom.PC_SP}, None),
+    ],
+)
+def test_it_says_where_a_stack_is_from(changes: dict[str, object], line: str | None) -> None:
+    report = sample.report()
+    culprit = report.verdict.culprits[0]
+    native = (sample.native("spin_here", "libwork.so"),)
+    processes = tuple(
+        replace(
+            process,
+            threads=tuple(
+                replace(thread, stack=native, **changes) if thread.tid == culprit.tid else thread  # type: ignore[arg-type]
+                for thread in process.threads
+            ),
+        )
+        for process in report.processes
+    )
+    page = render_text(replace(report, processes=processes), color=False)
+    assert "in spin_here (libwork.so)" in page
+    if line is not None:
+        assert line in page
+    else:
+        assert "(registers" not in page

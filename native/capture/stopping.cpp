@@ -1,0 +1,154 @@
+#include "capture/stopping.hpp"
+
+#include <sys/syscall.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <string>
+
+#include "memory/file_reader.hpp"
+#include "registers/stopper.hpp"
+
+namespace hangtrace::capture {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr const char* stop_source = "thread stop";
+constexpr std::size_t most_stops = 64;  // in one look
+constexpr auto longest = std::chrono::milliseconds(200);
+constexpr std::size_t stack_bytes = 32 << 10;
+
+// Calls that go on as if nothing had happened when their thread is stopped for a moment: measured on
+// Linux 6.18. Others are not on this list because they return EINTR to the program (epoll_wait, semop,
+// sigtimedwait, io_uring_enter, and calls on sockets with a timeout: signal(7), "Interruption of system calls
+// and library functions by stop signals"), or because it is not known.
+constexpr std::array<std::int64_t, 14> restarted{
+#if defined(__x86_64__)
+    SYS_futex, SYS_poll,  SYS_ppoll, SYS_select, SYS_pselect6, SYS_nanosleep, SYS_clock_nanosleep,
+    SYS_flock, SYS_fcntl, SYS_wait4, SYS_waitid, SYS_msgrcv,   SYS_pause,     SYS_sched_yield,
+#endif
+};
+constexpr std::array<std::int64_t, 4> on_descriptor{SYS_read, SYS_write, SYS_readv, SYS_writev};
+
+bool lacks_frames(const Thread& thread) {
+  return !thread.complete && (thread.running || (thread.stack_pointer && thread.program_counter));
+}
+
+// Why a thread is not stopped; empty if nothing speaks against it.
+std::string objection(int pid, const Thread& thread) {
+  if (thread.state != 'S' && thread.state != 'R') {
+    return registers::describe(registers::StopOutcome::left_alone);
+  }
+  if (thread.running || *thread.syscall < 0 ||
+      std::ranges::find(restarted, *thread.syscall) != restarted.end()) {
+    return {};
+  }
+  if (std::ranges::find(on_descriptor, *thread.syscall) != on_descriptor.end()) {
+    // Of a file system in user space, or a socket with a timeout, they could return EINTR.
+    const auto target = proc::read_link(
+        proc::process_path("/proc", pid, "fd/" + std::to_string(static_cast<int>(thread.arguments[0]))));
+    if (target && (target->starts_with("pipe:[") || target->starts_with("anon_inode:["))) {
+      return {};
+    }
+  }
+  return "not stopped: the system call it is in could return an error to the program";
+}
+
+// Whether the thread ran for nothing but the stop: then its registers are those with which it fell asleep.
+bool only_stopped(const Thread& thread, const registers::Stopped& stopped) {
+  return !thread.moved && stopped.activity && thread.slices &&
+         stopped.activity->slices == *thread.slices + 1 &&
+         stopped.words[registers::pt_regs_rip] == thread.program_counter &&
+         stopped.words[registers::pt_regs_rsp] == thread.stack_pointer;
+}
+
+class Stopping {
+ public:
+  Stopping(Look& look, unwind::UnwindCache& cache)
+      : look_(look), unwinder_(look.known->modules(), cache), reader_("/proc", look.sampled.memory_id) {}
+
+  registers::StopOutcome stop(std::size_t i) {
+    Thread& thread = look_.sampled.process.threads[i];
+    const registers::StopRequest request{
+        .pid = look_.sampled.process.pid,
+        .tid = thread.tid,
+        .reader = &reader_,
+        .stack_size = [this](Address sp) { return stack_size(sp); },
+    };
+    const registers::Stopped stopped = registers::stop_thread(request);
+    look_.sampled.process.stopped_ns += static_cast<std::uint64_t>(stopped.still.count());
+    if (stopped.outcome != registers::StopOutcome::stopped) {
+      thread.stack_problem = registers::describe(stopped.outcome);
+      return stopped.outcome;
+    }
+    unwind::Registers registers;
+    if (!registers::from_pt_regs(stopped.words, registers)) {
+      return stopped.outcome;
+    }
+    unwind::Stack stack =
+        unwinder_.unwind(registers, {stopped.words[registers::pt_regs_rsp], stopped.stack, true});
+    if (!stack.complete() && stack.frames.size() < look_.unwound[i].frames.size()) {
+      return stopped.outcome;
+    }
+    thread.moved = !only_stopped(thread, stopped);
+    look_.unwound[i] = std::move(stack);
+    thread.stack_from = StackFrom::stop;
+    thread.complete = look_.unwound[i].complete();
+    thread.stack_problem = unwind::describe(look_.unwound[i].end);
+    return stopped.outcome;
+  }
+
+ private:
+  std::size_t stack_size(Address sp) const {
+    const proc::Mapping* const mapping = proc::find_mapping(look_.known->mappings(), sp);
+    return mapping != nullptr && mapping->readable ? std::min<std::size_t>(stack_bytes, mapping->end - sp)
+                                                   : 0;
+  }
+
+  Look& look_;
+  unwind::Unwinder unwinder_;
+  memory::FileReader reader_;  // process_vm_readv could not be killed while it waits
+};
+
+}  // namespace
+
+void stop_for_stacks(std::span<Look> looks, std::span<const int> pids, unwind::UnwindCache& cache) {
+  const auto until = Clock::now() + longest;
+  std::size_t stops = 0;
+  for (Look& look : looks) {
+    Process& process = look.sampled.process;
+    if (!look.known || std::ranges::find(pids, process.pid) == pids.end()) {
+      continue;
+    }
+    Stopping stopping(look, cache);
+    registers::RungStatus status;
+    for (std::size_t i = 0; i < process.threads.size(); ++i) {
+      Thread& thread = process.threads[i];
+      if (!lacks_frames(thread)) {
+        continue;
+      }
+      if (std::string why = objection(process.pid, thread); !why.empty()) {
+        thread.stack_problem = std::move(why);
+        continue;
+      }
+      if (++stops > most_stops || Clock::now() >= until) {
+        status = {registers::RungState::limited, "more threads lack frames than are stopped in one look"};
+        break;
+      }
+      const auto outcome = stopping.stop(i);
+      if (outcome == registers::StopOutcome::not_permitted) {
+        status = {registers::RungState::refused, "ptrace is not permitted"};
+        break;
+      }
+      status.state = registers::RungState::used;
+    }
+    if (status.state != registers::RungState::unused) {
+      process.rungs.push_back({stop_source, status});
+    }
+  }
+}
+
+}  // namespace hangtrace::capture
