@@ -18,6 +18,7 @@ struct Engine::State {
   std::string proc_root;
   elf::ModuleCache modules;
   unwind::UnwindCache tables;
+  EvalParts eval_parts{tables.tables()};
   Ladder ladder;
   std::map<int, std::shared_ptr<Known>> known;
   std::shared_ptr<proc::DescriptorBudget> budget;
@@ -110,7 +111,7 @@ std::vector<Process> Engine::capture(std::span<const int> pids, const Options& o
   if (options.stacks && state_->proc_root == "/proc") {
     state_->ladder.climb(looks, state_->tables, options);
   }
-  finish(looks, state_->proc_root);
+  finish(looks, state_->proc_root, state_->eval_parts);
   std::vector<Process> processes;
   processes.reserve(looks.size());
   for (Look& look : looks) {

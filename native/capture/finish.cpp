@@ -192,7 +192,21 @@ Frame python_frame(const python::PythonFrame& source) {
   return frame;
 }
 
-void add_python(Look& look) {
+// Names frames in parts of the evaluation loop that have lost their name; false if there is none.
+bool name_eval_parts(Thread& thread, const std::vector<unwind::Frame>& unwound, EvalParts& parts) {
+  bool any = false;
+  for (std::size_t i = 0; i < std::min(unwound.size(), thread.frames.size()); ++i) {
+    Frame& frame = thread.frames[i];
+    if (frame.function.empty() && unwound[i].module != nullptr &&
+        parts.contains(*unwound[i].module, unwound[i].va)) {
+      frame.function = "_PyEval_EvalFrameDefault.cold";
+      any = true;
+    }
+  }
+  return any;
+}
+
+void add_python(Look& look, EvalParts& parts) {
   std::vector<Thread>& threads = look.sampled.process.threads;
   for (const python::PythonThread& source : look.python->threads) {
     const auto it = std::ranges::lower_bound(threads, source.native_tid, {}, &Thread::tid);
@@ -212,6 +226,10 @@ void add_python(Look& look) {
     if (frames.empty() || merge(thread.frames, frames)) {
       continue;
     }
+    const auto& unwound = look.unwound[static_cast<std::size_t>(it - threads.begin())].frames;
+    if (name_eval_parts(thread, unwound, parts) && merge(thread.frames, frames)) {
+      continue;
+    }
     std::vector<Frame>& into = thread.frames.empty() ? thread.frames : thread.unmerged_python;
     for (PythonFrame& frame : frames) {
       into.push_back(std::move(frame.frame));
@@ -221,7 +239,7 @@ void add_python(Look& look) {
 
 }  // namespace
 
-void finish(std::span<Look> looks, const std::string& proc_root) {
+void finish(std::span<Look> looks, const std::string& proc_root, EvalParts& parts) {
   std::vector<unwind::NamingJob> jobs;
   std::vector<Look*> named;
   const std::vector<SampledLeaves> leaves = leaves_of(looks);
@@ -255,7 +273,7 @@ void finish(std::span<Look> looks, const std::string& proc_root) {
       lock_decoder.decode(i);
     }
     if (look.python) {
-      add_python(look);
+      add_python(look, parts);
     }
     for (const std::string& problem : look.known->modules().problems()) {
       look.sampled.process.notes.push_back(problem);

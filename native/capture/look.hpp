@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "capture/eval_parts.hpp"
 #include "capture/known.hpp"
 #include "capture/sample.hpp"
 #include "capture/types.hpp"
@@ -41,6 +42,6 @@ void take(Look& look, const Options& options, const std::string& proc_root);
 void unwind_threads(Look& look, unwind::UnwindCache& cache);
 
 /// Names all frames in one pass over all processes, decodes locks, merges Python frames.
-void finish(std::span<Look> looks, const std::string& proc_root);
+void finish(std::span<Look> looks, const std::string& proc_root, EvalParts& parts);
 
 }  // namespace hangtrace::capture

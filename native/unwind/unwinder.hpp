@@ -60,8 +60,8 @@ struct StackCopy {  // memory already copied, normally [sp, sp + 32 KiB)
 };
 
 struct Options {
-  std::size_t max_frames = 512;
-  bool repair = true;  // prologue arithmetic and stack scan where a needed register is unknown
+  std::size_t max_frames = 4096;  // up to 3.10 each of the 1000 calls that Python allows takes three
+  bool repair = true;             // prologue arithmetic and stack scan where a needed register is unknown
 };
 
 class TableCache;    // unwind/table_cache.hpp
