@@ -1,6 +1,7 @@
 #include <doctest/doctest.h>
 
 #include "fake_python.hpp"
+#include "python/native_ids.hpp"
 #include "python/one_thread.hpp"
 #include "python/threads.hpp"
 
@@ -130,4 +131,23 @@ TEST_CASE("tagged references") {
   const Address own = copies.code + static_cast<Address>(copies.fake.layout.code_adaptive);
   const auto slots = copies.frame(0, own, {0x1001, 0x2000, 5 << 2 | 3}).slots;
   CHECK(slots == std::vector<Address>{0x1000, 0x2000, 0});  // the last one is an int, not an object
+}
+
+TEST_CASE("thread ids from glibc on aarch64, where the struct does not point to itself") {
+  FakePython fake;
+  const Address list = fake.space(32);
+  const Address pthread = fake.space(1024);
+  const Address stranger = fake.space(1024);  // nobody points back to it
+  fake.set(list, pthread + 192);
+  fake.set(list + 8, pthread + 192);
+  for (const Address at : {pthread, stranger}) {
+    fake.set(at + 192, list);
+    fake.set(at + 200, list);
+    fake.set32(at + 208, 91);
+  }
+  memory::BufferReader reader;
+  reader.add(FakePython::kBase, fake.bytes());
+  const std::vector<std::uint64_t> idents = {pthread, stranger, 0, 0x1230};
+  CHECK(python::tids_of_pthreads(reader, idents, python::kPthreadAarch64) == std::vector<int>{91, 0, 0, 0});
+  CHECK(python::tids_of_pthreads(reader, idents, python::kPthreadX86) == std::vector<int>{0, 0, 0, 0});
 }

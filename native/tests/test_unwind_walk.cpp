@@ -33,7 +33,8 @@ constexpr std::uint64_t stuck = 0x100;       // its table never moves the stack 
 constexpr std::uint64_t trampoline = 0x140;  // returns from signals, without table
 constexpr std::uint64_t hidden = 0x180;  // frame pointer, moves the stack pointer by a register, calls leaf
 constexpr std::uint64_t bare = 0x1c0;    // without table
-constexpr std::uint64_t text_size = 0x200;
+constexpr std::uint64_t generated = 0x200;  // without table, as interpreters make them: calls leaf, returns
+constexpr std::uint64_t text_size = 0x240;
 
 constexpr std::uint64_t inner_call = inner + 13;
 constexpr std::uint64_t inner_pointer_call = inner + 18;
@@ -69,6 +70,9 @@ struct Program {
     put(code, trampoline, bytes_of({0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05}));
     put(code, hidden, bytes_of({0x55, 0x48, 0x89, 0xe5, 0x48, 0x83, 0xec, 0x10, 0x48, 0x29, 0xc4}));
     put_call(code, hidden + 11, leaf);
+    put_call(code, generated, leaf);
+    // pop rbp; add rsp, 24; pop r12; ret
+    put(code, generated + 5, bytes_of({0x5d, 0x48, 0x83, 0xc4, 24, 0x41, 0x5c, 0xc3}));
 
     ElfBuilder builder;
     const auto va = builder.add_section(".text", SHT_PROGBITS, code);
@@ -202,6 +206,27 @@ TEST_CASE("code without table is left through the call that led there") {
   const unwind::Stack refused = program.unwind(program.text + bare + 4, slot - 0x50);
   CHECK(refused.end == End::no_table);
   CHECK(refused.frames.size() == 1);
+}
+
+TEST_CASE("walk: code without table that goes straight to its return") {
+  Program program;
+  const memory::Address sp = stack_at + 0x800;
+  program.poke(sp, program.text + generated + 5);  // return address of leaf
+  program.poke(sp + 8, stack_at + 0x1000);         // rbp of inner
+  // 24 bytes of anything, among them what looks like a return address too
+  program.poke(sp + 16, program.text + outer + 21);
+  program.poke(sp + 40, 12);  // r12
+  program.poke(sp + 48, program.text + inner_pointer_call);
+  program.poke(stack_at + 0x1008, program.text + outer + 5);
+  const unwind::Stack stack = program.unwind(program.text + leaf + 2, sp);
+  CHECK(stack.complete());
+  CHECK(offsets(stack, program.text) ==
+        std::vector<memory::Address>{leaf + 2, generated + 5, inner_pointer_call, outer + 5});
+  CHECK(stack.frames.at(2).found_by == unwind::FoundBy::prologue);
+  // Not after a call: it is no return address.
+  program.poke(sp + 48, program.text + inner + 1);
+  CHECK(offsets(program.unwind(program.text + leaf + 2, sp), program.text) ==
+        std::vector<memory::Address>{leaf + 2, generated + 5});
 }
 
 TEST_CASE("a signal trampoline gives back the interrupted registers") {

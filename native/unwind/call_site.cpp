@@ -58,6 +58,16 @@ bool CallResolver::is_signal_trampoline(const elf::Location& location) {
   return machine != nullptr && machine->is_signal_trampoline(read_code(location, bytes, 8));
 }
 
+std::optional<Registers> CallResolver::straight_return(const elf::Location& location,
+                                                       const Registers& registers,
+                                                       const StackMemory& memory) {
+  const MachineCode* const machine = machine_at(location);
+  if (machine == nullptr) return std::nullopt;
+  std::array<std::uint8_t, longest_straight_return> bytes{};
+  auto after = machine->straight_return(read_code(location, bytes, 1), registers, memory);
+  return after && follows_call(*after->get(after->layout().program_counter)) ? after : std::nullopt;
+}
+
 std::optional<Address> CallResolver::slot_value(Address slot) {
   const auto known = slots_.find(slot);
   if (known != slots_.end()) return known->second;

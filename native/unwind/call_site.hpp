@@ -43,6 +43,9 @@ class CallResolver {
   bool has_table(const elf::Location& location);
   /// Whether the kernel lets signal handlers return there.
   bool is_signal_trampoline(const elf::Location& location);
+  /// MachineCode::straight_return() of the code there, if a call led to it.
+  std::optional<Registers> straight_return(const elf::Location& location, const Registers& registers,
+                                           const StackMemory& memory);
 
  private:
   /// Null: machine without evaluator.

@@ -60,6 +60,10 @@ class MachineCode {
   virtual bool is_signal_trampoline(Code code) const = 0;
   /// What the kernel saved on the stack when it called the handler; `sp`: stack pointer at the trampoline.
   virtual std::optional<Registers> interrupted(const StackMemory& memory, Address sp) const = 0;
+  /// The registers after the return, if the code does nothing from here to its return but take its frame off
+  /// the stack; nullopt if it may do anything else. `code`: from the PC on.
+  virtual std::optional<Registers> straight_return(Code code, const Registers& registers,
+                                                   const StackMemory& memory) const = 0;
 
  protected:
   MachineCode(std::size_t longest, std::size_t shortest) : longest_call(longest), shortest_call(shortest) {}
@@ -67,6 +71,7 @@ class MachineCode {
 
 inline constexpr std::size_t longest_stub = 24;
 inline constexpr std::size_t longest_trampoline = 16;
+inline constexpr std::size_t longest_straight_return = 32;
 
 const MachineCode& x86_64_code();   // x86_64/
 const MachineCode& aarch64_code();  // aarch64/

@@ -16,8 +16,8 @@ namespace hangtrace::unwind {
 enum class FoundBy {
   leaf,      // the thread's own PC
   cfi,       // unwind tables and known registers
-  prologue,  // frame pointer computed from the function's prologue, checked by the call before the return
-             // address
+  prologue,  // frame pointer computed from the function's prologue, or a frame that the code ahead takes off
+             // the stack before it returns; checked by the call before the return address
   scan,      // searched on the stack, checked by the call before the return address and the way to the start
 };
 

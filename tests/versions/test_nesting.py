@@ -49,11 +49,25 @@ def look(command: list[str]) -> tuple[dict[int, Any], Any]:
                 assert time.monotonic() < end, process
         finally:
             program.kill()
+            Path(f"/tmp/perf-{program.pid}.map").unlink(missing_ok=True)
 
 
-@pytest.mark.parametrize("how", ["plain", "traced"])
+def options(python: str, how: str) -> list[str]:
+    """Command line for the program, run plainly, under trace functions or with code for perf; may skip."""
+    if how != "perf":
+        return [python, str(TARGET), how]
+    ask = "import sys; sys.activate_stack_trampoline('perf')"  # since 3.12, if it was built in
+    if (
+        subprocess.run([python, "-c", ask], capture_output=True, timeout=DEADLINE_S, check=False).returncode
+        != 0
+    ):
+        pytest.skip("this Python has no trampolines for perf")
+    return [python, "-X", "perf", str(TARGET)]
+
+
+@pytest.mark.parametrize("how", ["plain", "traced", "perf"])
 def test_native_and_python_frames_are_one_stack(python: str, how: str) -> None:
-    said, process = look([python, str(TARGET), how])
+    said, process = look(options(python, how))
     threads = {thread["tid"]: thread for thread in process["threads"]}
     assert len(said) >= 20
     for tid, (role, frames) in said.items():

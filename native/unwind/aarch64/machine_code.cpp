@@ -89,6 +89,25 @@ class Arm final : public MachineCode {
     }
     return registers;
   }
+
+  // ldp x29, x30, [sp], constant; ret.
+  std::optional<Registers> straight_return(Code code, const Registers& registers,
+                                           const StackMemory& memory) const override {
+    const std::uint32_t load = word_at(code, 0);
+    if ((load & 0xffc07fff) != 0xa8c07bfd || word_at(code, 4) != 0xd65f03c0) return std::nullopt;
+    const Address frame = Address{load >> 15 & 0x7f} * 8;
+    const auto sp = registers.get(aarch64.stack_pointer);
+    if (!sp || frame < 16 || frame >= 64 * 8) return std::nullopt;  // the constant has a sign
+    const auto frame_pointer = memory.word(*sp);
+    const auto return_address = memory.word(*sp + 8);
+    if (!frame_pointer || !return_address) return std::nullopt;
+    Registers after = registers;
+    after.forget_all(aarch64.caller_saved);
+    after.set(aarch64.frame_pointer, *frame_pointer);
+    after.set(aarch64.program_counter, *return_address);
+    after.set(aarch64.stack_pointer, *sp + frame);
+    return after;
+  }
 };
 
 }  // namespace

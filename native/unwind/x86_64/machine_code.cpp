@@ -116,6 +116,57 @@ class X86 final : public MachineCode {
     }
     return registers;
   }
+
+  // add rsp, constant; pop; leave; ret.
+  std::optional<Registers> straight_return(Code code, const Registers& registers,
+                                           const StackMemory& memory) const override {
+    // Numbers of instructions' registers -> of DWARF.
+    constexpr std::array<unsigned, 16> dwarf{0, 2, 1, 3, 7, 6, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15};
+    constexpr unsigned stack_pointer = 7;
+    constexpr unsigned frame_pointer = 6;
+    Registers after = registers;
+    auto sp = after.get(stack_pointer);
+    const auto pop = [&](unsigned number) {
+      const auto word = memory.word(*sp);
+      if (!word || number == stack_pointer) return false;
+      after.set(number, *word);
+      *sp += sizeof(Address);
+      return true;
+    };
+    std::size_t at = 0;
+    const auto left = [&](std::size_t bytes) { return code.size() - at >= bytes; };
+    while (sp && left(1)) {
+      const std::uint8_t first = code[at];
+      if (left(2) && first == 0xf3 && code[at + 1] == 0xc3) ++at;  // rep ret
+      if (code[at] == 0xc3) {
+        if (!pop(after.layout().program_counter)) return std::nullopt;
+        after.forget_all(after.layout().caller_saved);
+        after.set(stack_pointer, *sp);
+        return after;
+      }
+      if (left(4) && first == 0x48 && code[at + 1] == 0x83 && code[at + 2] == 0xc4 && code[at + 3] < 0x80) {
+        *sp += code[at + 3];
+        at += 4;
+      } else if (left(7) && first == 0x48 && code[at + 1] == 0x81 && code[at + 2] == 0xc4 &&
+                 code[at + 6] < 0x80) {
+        *sp = relative(*sp, &code[at + 3]);
+        at += 7;
+      } else if ((first & 0xf8) == 0x58) {
+        if (!pop(dwarf[first & 7])) return std::nullopt;
+        ++at;
+      } else if (left(2) && first == 0x41 && (code[at + 1] & 0xf8) == 0x58) {
+        if (!pop(dwarf[8 + (code[at + 1] & 7)])) return std::nullopt;
+        at += 2;
+      } else if (first == 0xc9) {
+        sp = after.get(frame_pointer);
+        if (!sp || !pop(frame_pointer)) return std::nullopt;
+        ++at;
+      } else {
+        return std::nullopt;
+      }
+    }
+    return std::nullopt;
+  }
 };
 
 }  // namespace
