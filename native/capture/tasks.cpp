@@ -23,6 +23,21 @@ TaskKind kind(python::TaskKind kind) {
   return TaskKind::asyncio;
 }
 
+// The thread on whose stack an address lies.
+int thread_of_stack(const Look& look, Address address) {
+  const proc::Mapping* const mapping = proc::find_mapping(look.known->mappings(), address);
+  if (address == 0 || mapping == nullptr) {
+    return 0;
+  }
+  for (const Thread& thread : look.sampled.process.threads) {
+    if (thread.stack_pointer && *thread.stack_pointer >= mapping->start &&
+        *thread.stack_pointer < mapping->end) {
+      return thread.tid;
+    }
+  }
+  return 0;
+}
+
 // Tasks change only while some thread of the interpreter runs: their own if it is known, else any.
 bool moved(const Look& look, const python::PythonTask& task) {
   const auto ran = [&](int tid) {
@@ -46,6 +61,9 @@ void add_tasks(Look& look) {
   const double now = monotonic_now();
   Process& process = look.sampled.process;
   for (python::PythonTask& source : look.python->tasks.all) {
+    if (source.native_tid == 0) {
+      source.native_tid = thread_of_stack(look, source.c_stack);
+    }
     Task task;
     task.kind = kind(source.kind);
     task.address = source.address;
@@ -76,7 +94,7 @@ void add_tasks(Look& look) {
     process.notes.push_back(std::to_string(process.tasks_left_out) + " more tasks are not looked at");
   }
   if (!look.python->tasks.problem.empty()) {
-    process.notes.push_back("asyncio tasks: " + look.python->tasks.problem);
+    process.notes.push_back("tasks: " + look.python->tasks.problem);
   }
   look.python->tasks.all.clear();
 }

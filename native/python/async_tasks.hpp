@@ -29,6 +29,7 @@ struct PythonTask {
   // What it waits for: "Queue.get", "Lock.acquire", "sleep", "task 'reader'", "gather of 3, 2 pending",
   // "Future", …; "ready": it waits for its turn only. "": not known, or current or done.
   std::string awaits;
+  Address c_stack = 0;             // greenlet: innermost address of its part of its thread's stack
   Address awaits_object = 0;       // future or task; 0: none
   std::optional<double> wakes_at;  // sleep: time of the monotonic clock, in seconds
   std::vector<TaskFrame> stack;    // innermost first

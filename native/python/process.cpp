@@ -131,6 +131,7 @@ void PythonProcess::State::add_threads(const Interpreter& interpreter, const Thr
   }
   add_gil(interpreter, threads, first, state);
   add_asyncio_tasks(interpreter, threads, first, state);
+  add_greenlets(interpreter, state);
 }
 
 void PythonProcess::State::add_gil(const Interpreter& interpreter, const std::vector<ThreadState>& threads,

@@ -29,6 +29,14 @@ struct PythonProcess::State {
     std::map<std::string, std::optional<Address>, std::less<>> keys;
   };
   std::unordered_map<Address, KnownModules> known_modules;
+  // Greenlets of each interpreter, with the ends of the collector's lists in which they were found.
+  struct KnownGreenlets {
+    Address type = 0;
+    std::vector<Address> ends;
+    std::vector<Address> greenlets;
+    bool complete = false;
+  };
+  std::unordered_map<Address, KnownGreenlets> known_greenlets;
   // Names of the slots of code objects, "" where unreadable; of this look.
   std::unordered_map<Address, std::vector<std::string>> slot_names;
 
@@ -48,6 +56,7 @@ struct PythonProcess::State {
   std::unordered_map<std::uint64_t, std::string> thread_names(const Interpreter& interpreter);
   void add_asyncio_tasks(const Interpreter& interpreter, const std::vector<ThreadState>& threads,
                          std::size_t first, PythonState& state);
+  void add_greenlets(const Interpreter& interpreter, PythonState& state);
   const std::vector<std::string>& names_of_slots(Address code);
   // A local, cell or free variable; of a frame by address, or as it was copied with its thread.
   std::optional<Address> local_of(Address frame, Address code, std::string_view name);
