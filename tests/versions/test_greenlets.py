@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pyhangtrace import _native
-from tests.versions.test_versions import VERSIONS, interpreter
+from tests.versions.interpreters import VERSIONS, interpreter
 
 TARGET = Path(__file__).with_name("greenlet_target.py")
 DEADLINE_S = 30.0
@@ -23,7 +23,7 @@ def test_greenlets_are_what_the_program_says(version: str) -> None:
     if subprocess.run([python, "-c", "import greenlet"], capture_output=True, check=False).returncode != 0:
         pytest.skip(f"{python} has no greenlet")
     with subprocess.Popen(
-        [python, TARGET], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [python, "-c", TARGET.read_text()], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as program:
         try:
             assert program.stdout is not None

@@ -13,11 +13,10 @@ from typing import Any
 import pytest
 
 from pyhangtrace import _native
-from tests.versions.interpreters import interpreter
+from tests.versions.interpreters import VERSIONS, interpreter
 
 TARGET = Path(__file__).with_name("task_target.py")
 DEADLINE_S = 30.0
-VERSIONS = ("3.8", "3.9", "3.10", "3.11", "3.12", "3.13", "3.14")
 
 
 @contextlib.contextmanager
@@ -52,7 +51,7 @@ def places(task: Any) -> list[list[Any]]:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_tasks_are_what_the_program_says(version: str) -> None:
-    with running(interpreter(version), TARGET) as truth:
+    with running(interpreter(version), "-c", TARGET.read_text()) as truth:
         process = picture(truth["pid"], at_rest)
     found = {task["name"]: task for task in process["tasks"]}
     said = truth["tasks"]
@@ -78,7 +77,7 @@ def test_tasks_are_what_the_program_says(version: str) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_task_that_blocks_its_thread(version: str) -> None:
-    with running(interpreter(version), TARGET, "block") as truth:
+    with running(interpreter(version), "-c", TARGET.read_text(), "block") as truth:
         process = picture(truth["pid"], at_rest)
     (task,) = (task for task in process["tasks"] if task["name"] == "blocked")
     assert task["current"]
@@ -94,7 +93,7 @@ def test_a_program_that_changes_under_us(version: str) -> None:
     """Whatever is claimed of a task must be something that can be: a torn chain would mix functions."""
     engine = _native.Engine()
     looks = 0
-    with running(interpreter(version), TARGET, "churn") as truth:
+    with running(interpreter(version), "-c", TARGET.read_text(), "churn") as truth:
         end = time.monotonic() + 3
         while looks < 150 and time.monotonic() < end:
             [process] = engine.capture([truth["pid"]])

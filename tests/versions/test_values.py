@@ -37,7 +37,10 @@ def alike(found: Any, said: Any) -> bool:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_values_are_what_the_program_says(version: str) -> None:
     with subprocess.Popen(
-        [interpreter(version), TARGET], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [interpreter(version), "-c", TARGET.read_text()],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     ) as program:
         try:
             assert program.stdout is not None
