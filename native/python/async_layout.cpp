@@ -11,7 +11,8 @@ namespace hangtrace::python {
 namespace {
 
 // From the debug information of CPython 3.8.18, 3.9.18, 3.10.13, 3.11.7, 3.12.1, 3.13.0 and the headers of
-// 3.14.10 (gdb: ptype /o TaskObj, PyGenObject, PyFrameObject, PyThreadState), x86-64, builds with a GIL.
+// 3.14.10 and 3.15.2 (gdb: ptype /o TaskObj, PyGenObject, PyFrameObject, PyThreadState), x86-64, builds with
+// a GIL.
 constexpr AsyncLayout kLayouts[] = {
     {.minor = 8,
      .generator_frame = 16,
@@ -36,6 +37,9 @@ constexpr AsyncLayout kLayouts[] = {
     {.minor = 10,
      .generator_frame = 16,
      .frame_state = 108,
+     .state_created = -2,
+     .state_awaits = -1,
+     .state_executing = 0,
      .frame_stack_top = 80,
      .frame_values = 64,
      .thread_dict = 152,
@@ -47,6 +51,9 @@ constexpr AsyncLayout kLayouts[] = {
     {.minor = 11,
      .generator_frame = 80,
      .generator_state = 75,
+     .state_created = -2,
+     .state_awaits = -1,
+     .state_executing = 0,
      .frame_stack_top = 64,
      .thread_dict = 128,
      .future_state = 88,
@@ -57,6 +64,9 @@ constexpr AsyncLayout kLayouts[] = {
     {.minor = 12,
      .generator_frame = 72,
      .generator_state = 67,
+     .state_created = -2,
+     .state_awaits = -1,
+     .state_executing = 0,
      .frame_stack_top = 64,
      .thread_dict = 112,
      .future_state = 88,
@@ -67,6 +77,9 @@ constexpr AsyncLayout kLayouts[] = {
     {.minor = 13,
      .generator_frame = 72,
      .generator_state = 67,
+     .state_created = -3,
+     .state_awaits = -1,
+     .state_executing = 0,
      .frame_stack_top = 64,
      .thread_dict = 128,
      .future_state = 96,
@@ -78,6 +91,9 @@ constexpr AsyncLayout kLayouts[] = {
     {.minor = 14,
      .generator_frame = 72,
      .generator_state = 67,
+     .state_created = -3,
+     .state_awaits = -1,
+     .state_executing = 0,
      .frame_stack_top = 64,
      .thread_dict = 128,
      .future_state = 104,
@@ -90,6 +106,24 @@ constexpr AsyncLayout kLayouts[] = {
      .interpreter_tasks = 10880,
      .thread_task = 872,
      .thread_tasks = 880},
+    {.minor = 15,
+     .generator_frame = 72,
+     .generator_state = 67,
+     .state_created = 0,
+     .state_awaits = 2,
+     .state_executing = 4,
+     .frame_stack_top = 64,
+     .thread_dict = 152,
+     .future_state = 104,
+     .task_waiter = 120,
+     .task_coroutine = 128,
+     .task_name = 136,
+     .task_size = 168,
+     .task_node = 152,
+     .thread_loop = 1024,
+     .interpreter_tasks = 10856,
+     .thread_task = 1032,
+     .thread_tasks = 1048},
 };
 
 constexpr std::size_t kSearched = 128 << 10;  // bytes before and after

@@ -19,6 +19,11 @@ struct AsyncLayout {
   int generator_state = -1;    // since 3.11: gi_frame_state, a signed byte
   int generator_running = -1;  // 3.8 and 3.9: gi_running, a byte
   int frame_state = -1;        // 3.10: f_state, a signed byte
+  // enum _framestate: values of these states. Those from state_awaits up to state_executing await something
+  // (before 3.13: are suspended, whatever for), greater ones are over.
+  int state_created = 0;
+  int state_awaits = 0;
+  int state_executing = 0;
   // End of the value stack: 3.8, 3.9 and since 3.14 a pointer; 3.10 a depth counted from frame_values; 3.11
   // to 3.13 a count of slots.
   int frame_stack_top = -1;

@@ -17,7 +17,7 @@ namespace {
 constexpr std::size_t kMaxCandidates = 1 << 14;
 constexpr std::size_t kMaxTasks = 2000;
 constexpr std::size_t kMaxDoneTasks = 200;
-constexpr std::size_t kMaxChildren = 1024;  // of a gather
+constexpr std::size_t kMaxChildren = 1 << 14;  // of all gathers
 constexpr std::uint64_t kMaxSetSlots = 1 << 18;
 
 enum FutureState : std::int32_t { kPending = 0, kCancelled = 1, kFinished = 2 };
@@ -356,8 +356,8 @@ class AsyncioTasks {
         task.problem = "a coroutine has no readable code object";
         continue;
       }
-      task.stack.push_back(
-          {code->function, code->file, code->line(layout_, frame->code, frame->instruction)});
+      const auto position = code->position(layout_, frame->start, frame->instruction);
+      task.stack.push_back({code->function, code->file, position ? code->line(layout_, *position) : 0});
     }
   }
 
@@ -418,11 +418,10 @@ class AsyncioTasks {
     const auto list = objects_.attribute(future, "_children");
     const std::vector<Address> children = list ? objects_.list(*list) : std::vector<Address>();
     if (children.empty()) return "gather";
-    std::size_t pending = 0;
-    for (std::size_t i = 0; i < std::min(children.size(), kMaxChildren); ++i) {
-      if (future_state(children[i]) == kPending) ++pending;
-    }
-    if (children.size() > kMaxChildren) return "gather of " + std::to_string(children.size());
+    if (children.size() > children_left_) return "gather of " + std::to_string(children.size());
+    children_left_ -= children.size();
+    const auto pending = std::count_if(children.begin(), children.end(),
+                                       [&](Address child) { return future_state(child) == kPending; });
     return "gather of " + std::to_string(children.size()) + ", " + std::to_string(pending) + " pending";
   }
 
@@ -435,7 +434,7 @@ class AsyncioTasks {
       if (last_part(code->function, '.') == "__await__") continue;  // of a Future written in Python
       std::string function = code->function;
       if (function == "sleep") {
-        task.wakes_at = wake_time(frame, *code);
+        task.wakes_at = wake_time(frame);
       } else if (layout_.code_qualname < 0) {  // names without class before 3.11
         const auto self = own_.local_of(frame.frame, frame.code, "self");
         const std::string type = self ? objects_.type_name_of(*self) : "";
@@ -451,8 +450,7 @@ class AsyncioTasks {
   }
 
   // sleep() keeps its timer in the local `h`: TimerHandle._when, time of the monotonic clock.
-  std::optional<double> wake_time(const SuspendedFrame& frame, const Code& code) {
-    (void)code;
+  std::optional<double> wake_time(const SuspendedFrame& frame) {
     const auto handle = own_.local_of(frame.frame, frame.code, "h");
     const auto when = handle ? own_.slots.find(*handle, "_when") : std::nullopt;
     if (!when) return std::nullopt;
@@ -481,6 +479,7 @@ class AsyncioTasks {
   AsyncLayout async_;
   Address task_class_ = 0;
   Address future_class_ = 0;
+  std::size_t children_left_ = kMaxChildren;
   std::unordered_map<Address, int> loops_;
   std::unordered_set<Address> current_;
   std::unordered_map<Address, std::string> names_;

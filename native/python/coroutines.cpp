@@ -13,11 +13,6 @@ constexpr std::size_t kMaxFrames = 1 << 16;  // of all chains
 constexpr std::size_t kMaxStackTop = 1 << 16;
 constexpr std::size_t kPrefetched = 160;  // bytes of an object that are read with others
 
-// enum _framestate, Include/internal/pycore_frame.h. Before 3.13 a frame that awaits is just suspended.
-constexpr int kExecuting = 0;
-constexpr int kCreatedUpTo312 = -2;
-constexpr int kCreatedSince313 = -3;
-constexpr int kAwaitsSince313 = -1;
 constexpr int kOwnedByGenerator = 1;
 
 // Include/opcode.h.
@@ -123,20 +118,24 @@ class Follower {
     const auto instruction = at<Address>(frame, layout_.frame_instruction);
     const auto owner = at<std::uint8_t>(frame, layout_.frame_owner);
     if (!state || !code || !instruction || !owner) return give_up(chain, "a coroutine is not readable");
-    if (*state > kExecuting) return ends(chain, ChainEnd::finished);
-    if (*state == kExecuting) return runs(chain, frame);
-    const int created = layout_.minor >= 13 ? kCreatedSince313 : kCreatedUpTo312;
-    if (*state < created || *owner != kOwnedByGenerator) return give_up(chain, "a coroutine is damaged");
-    chain.frames.push_back({frame, layout_.minor >= 13 ? *code & ~Address{3} : *code, *instruction});
-    if (*state == created) return ends(chain, ChainEnd::not_started);
+    if (*state > async_.state_executing) return ends(chain, ChainEnd::finished);
+    if (*state == async_.state_executing) return runs(chain, frame);
+    if (*state < async_.state_created || *owner != kOwnedByGenerator)
+      return give_up(chain, "a coroutine is damaged");
+    SuspendedFrame suspended{frame, layout_.minor >= 13 ? *code & ~Address{3} : *code, *instruction, 0};
+    suspended.start = start_of_code(suspended);
+    chain.frames.push_back(suspended);
+    if (*state == async_.state_created) return ends(chain, ChainEnd::not_started);
     const bool awaits =
-        layout_.minor >= 13 ? *state == kAwaitsSince313 : resumes_after_await(*instruction + 2);
+        layout_.minor >= 13 ? *state >= async_.state_awaits : resumes_after_await(*instruction + 2);
     if (!awaits) return ends(chain, ChainEnd::yields);
     std::optional<Address> top;
     const Address slots = frame + static_cast<Address>(layout_.frame_slots);
     if (layout_.minor >= 14) {
       const auto end = at<Address>(frame, async_.frame_stack_top);
-      if (end && *end > slots && *end - slots <= 8 * kMaxStackTop) top = *end - 8;
+      // Since 3.15 an iterator on the stack has its position, or nothing, on top of it.
+      const Address below = layout_.minor >= 15 ? 16 : 8;
+      if (end && *end >= slots + below && *end - slots <= 8 * kMaxStackTop) top = *end - below;
     } else {
       const auto count = at<std::int32_t>(frame, async_.frame_stack_top);
       if (count && *count > 0 && *count <= static_cast<std::int32_t>(kMaxStackTop)) {
@@ -144,6 +143,19 @@ class Follower {
       }
     }
     return to_awaited(chain, top);
+  }
+
+  // Since 3.14 threads of a free-threaded build may run copies of the instructions, in a _PyCodeArray {size,
+  // entries}.
+  Address start_of_code(const SuspendedFrame& frame) const {
+    const Address own = frame.code + static_cast<Address>(layout_.code_adaptive);
+    if (layout_.frame_tlbc_index < 0 || layout_.code_tlbc < 0) return own;
+    const std::int32_t copy = at<std::int32_t>(frame.frame, layout_.frame_tlbc_index).value_or(0);
+    if (copy <= 0) return own;
+    const Address array = at<Address>(frame.code, layout_.code_tlbc).value_or(0);
+    const auto size = plausible(array) ? reader_.read_value<Address>(array) : std::nullopt;
+    if (!size || *size <= static_cast<Address>(copy)) return 0;
+    return reader_.read_value<Address>(array + 8 + 8 * static_cast<Address>(copy)).value_or(0);
   }
 
   bool resumes_after_await(Address instruction) const {
@@ -169,9 +181,9 @@ class Follower {
       const auto values = at<Address>(*frame, async_.frame_values);
       const auto depth = at<std::int32_t>(*frame, async_.frame_stack_top);
       if (!state || !values || !depth) return give_up(chain, "a coroutine is not readable");
-      if (*state == kExecuting) return runs(chain, *frame);
-      if (*state > kExecuting) return ends(chain, ChainEnd::finished);
-      if (*state < kCreatedUpTo312) return give_up(chain, "a coroutine is damaged");
+      if (*state == async_.state_executing) return runs(chain, *frame);
+      if (*state > async_.state_executing) return ends(chain, ChainEnd::finished);
+      if (*state < async_.state_created) return give_up(chain, "a coroutine is damaged");
       if (*depth > 0 && *depth <= static_cast<std::int32_t>(kMaxStackTop) && plausible(*values)) {
         top = *values + 8 * static_cast<Address>(*depth - 1);
       }
@@ -182,7 +194,7 @@ class Follower {
       if (*running != 0) return runs(chain, *frame);
       if (plausible(*end)) top = *end - 8;
     }
-    chain.frames.push_back({*frame, *code, static_cast<std::uint32_t>(*last)});
+    chain.frames.push_back({*frame, *code, static_cast<std::uint32_t>(*last), *code});
     if (*last < 0) return ends(chain, ChainEnd::not_started);
     const auto bytes = at<Address>(*code, layout_.code_bytes);
     const Address next = static_cast<Address>(*last) * (layout_.minor == 10 ? 2 : 1) + 2;

@@ -13,6 +13,7 @@ struct SuspendedFrame {
   Address frame = 0;
   Address code = 0;
   std::uint64_t instruction = 0;  // as Layout::frame_instruction describes it
+  Address start = 0;              // of the instructions that it runs
 };
 
 enum class ChainEnd {

@@ -17,20 +17,22 @@ constexpr Address kHeadSize = 16;        // PyGC_Head {_gc_next, _gc_prev}, righ
 constexpr Address kFlags = 3;            // low bits of both
 
 // Offset of struct _gc_runtime_state.generations: up to 3.8 in _PyRuntime, then in PyInterpreterState. From
-// the debug information of 3.8.18, 3.9.18, 3.10.13, 3.11.7, 3.12.1, 3.13.0 and the headers of 3.14.10.
+// the debug information of 3.8.18, 3.9.18, 3.10.13, 3.11.7, 3.12.1, 3.13.0 and the headers of 3.14.10
+// and 3.15.2.
 struct Place {
   int minor;
-  int interpreter_size;  // the offset is of a build whose interpreter is so large; 0: in the runtime
+  bool in_runtime;
   Address offset;
 };
-constexpr std::array<Place, 7> kPlaces = {{
-    {8, 0, 368},
-    {9, 5656, 640},
-    {10, 113528, 640},
-    {11, 107752, 672},
-    {12, 383552, 136},
-    {13, 194968, 7424},
-    {14, 225864, 7432},
+constexpr std::array<Place, 8> kPlaces = {{
+    {8, true, 368},
+    {9, false, 640},
+    {10, false, 640},
+    {11, false, 672},
+    {12, false, 136},
+    {13, false, 7424},
+    {14, false, 7432},
+    {15, false, 7408},
 }};
 
 // Memory in large pieces, as neighbours in the lists are mostly neighbours in memory too. Few are kept: a
@@ -79,7 +81,7 @@ std::optional<Address> generations(const memory::Reader& reader, const Layout& l
   if (layout.free_threaded) return std::nullopt;
   for (const Place& place : kPlaces) {
     if (place.minor != layout.minor) continue;
-    const Address first = (place.interpreter_size == 0 ? runtime : interpreter.address) + place.offset;
+    const Address first = (place.in_runtime ? runtime : interpreter.address) + place.offset;
     // An empty or a circular list: the neighbours of each head point back to it.
     for (std::size_t i = 0; i < kGenerations; ++i) {
       const Address head = first + i * kGenerationSize;

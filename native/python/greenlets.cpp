@@ -18,8 +18,8 @@ constexpr std::chrono::milliseconds kSearch{40};
 constexpr std::size_t kMaxFrames = 512;  // of one greenlet
 constexpr std::size_t kMaxAllFrames = 1 << 16;
 constexpr std::size_t kSearchedWords = 16;  // top_frame is one of the words 7 to 15 in all versions
-constexpr int kStackStateBeforeFrame = 6;  // words
-constexpr int kOwnedByC = 3;               // see frames.cpp
+constexpr int kStackStateBeforeFrame = 6;   // words
+constexpr int kOwnedByC = 3;                // see frames.cpp
 constexpr int kLastOwner = 4;
 
 struct Saved {  // StackState

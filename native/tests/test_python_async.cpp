@@ -29,7 +29,7 @@ BufferReader data_with(const std::vector<std::uint64_t>& words, std::size_t at) 
 }  // namespace
 
 TEST_CASE("async layouts of all versions with tables are there") {
-  for (int minor = 8; minor <= 14; ++minor) {
+  for (int minor = 8; minor <= 15; ++minor) {
     const auto layout = async_layout(*known_layout(minor));
     REQUIRE(layout);
     CHECK(layout->task_name == layout->task_coroutine + 8);
@@ -78,7 +78,7 @@ TEST_CASE("nothing is taken for it that does not fit") {
 
 TEST_CASE("a coroutine that cannot be read ends its chain") {
   const BufferReader nothing;
-  for (int minor = 8; minor <= 14; ++minor) {
+  for (int minor = 8; minor <= 15; ++minor) {
     const Layout& layout = *known_layout(minor);
     Objects objects(nothing, layout);
     const auto chains = follow_awaits(objects, *async_layout(layout), {0, 8, 0x7f0000100000, ~Address{0}});
