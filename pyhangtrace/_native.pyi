@@ -124,8 +124,10 @@ class TaskCapture(TypedDict):
         str | None
     )  # "Queue.get", "sleep", "task 'reader'", "gather of 3, 2 pending", "Future", "ready", …
     awaits_address: int | None  # of the awaited future or task
-    wakes_in_s: float | None  # sleep: seconds until its timer, counted from the picture
+    # seconds from the picture on until a timer of its own ends the wait: sleep, wait_for, asyncio.timeout
+    wakes_in_s: float | None
     frames: list[FrameTuple]  # innermost first, Python only
+    named_values: list[tuple[str, str, PythonValue]]  # as of a thread
     problem: str | None  # why the frames are not whole
 
 class ProcessCapture(TypedDict):

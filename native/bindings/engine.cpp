@@ -279,6 +279,7 @@ py::dict convert(const capture::Task& task) {
   result["awaits_address"] = optional_int(task.awaits_object);
   result["wakes_in_s"] = task.wakes_in_s ? py::object(py::float_(*task.wakes_in_s)) : py::object(py::none());
   result["frames"] = convert(task.frames);
+  result["named_values"] = convert(task.named_values);
   result["problem"] = text_or_none(task.problem);
   return result;
 }

@@ -28,6 +28,7 @@ struct Look {
   std::vector<std::vector<std::byte>> stacks;          // per thread, from its stack pointer on; empty: none
   std::vector<std::optional<locks::FutexCall>> calls;  // per thread
   std::optional<python::PythonState> python;
+  std::vector<std::vector<NamedValue>> task_values;  // per task of `python`; empty: none were asked for
   std::unordered_map<int, python::LockFacts> python_locks;  // by waiter
   std::vector<unwind::Stack> unwound;                       // per thread
   std::map<std::size_t, std::vector<unwind::Stack>>

@@ -55,6 +55,7 @@ class Taker {
       describe_lock(*python, thread);
       read_locals(*python, thread);
     }
+    read_task_locals(*python);
   }
 
  private:
@@ -164,6 +165,24 @@ class Taker {
     }
     look_.python_locks.emplace(waiter.native_tid,
                                python.describe_lock(*look_.python, waiter, call->word, not_owners));
+  }
+
+  void read_task_locals(python::PythonProcess& python) {
+    if (options_.named_locals.empty()) {
+      return;
+    }
+    for (const python::PythonTask& task : look_.python->tasks.all) {
+      std::vector<NamedValue>& values = look_.task_values.emplace_back();
+      for (const python::TaskFrame& frame : task.stack) {
+        const auto wanted = options_.named_locals.find(frame.function);
+        if (wanted == options_.named_locals.end()) {
+          continue;
+        }
+        for (const std::string& name : wanted->second) {
+          values.push_back({wanted->first, name, python.task_value(frame, name)});
+        }
+      }
+    }
   }
 
   void read_locals(python::PythonProcess& python, const python::PythonThread& source) {

@@ -60,7 +60,8 @@ void add_tasks(Look& look) {
   }
   const double now = monotonic_now();
   Process& process = look.sampled.process;
-  for (python::PythonTask& source : look.python->tasks.all) {
+  for (std::size_t i = 0; i < look.python->tasks.all.size(); ++i) {
+    python::PythonTask& source = look.python->tasks.all[i];
     if (source.native_tid == 0) {
       source.native_tid = thread_of_stack(look, source.c_stack);
     }
@@ -85,6 +86,9 @@ void add_tasks(Look& look) {
     for (python::TaskFrame& frame : source.stack) {
       task.frames.push_back({FrameKind::python, std::move(frame.function), std::move(frame.file), frame.line,
                              "", 0, FoundBy::python});
+    }
+    if (i < look.task_values.size()) {
+      task.named_values = std::move(look.task_values[i]);
     }
     task.problem = std::move(source.problem);
     process.tasks.push_back(std::move(task));

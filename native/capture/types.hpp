@@ -113,9 +113,10 @@ struct Task {
   std::string exception;  // done: type of the exception that ended it
   std::string awaits;     // empty: not known, or nothing
   std::optional<Address> awaits_object;
-  std::optional<double> wakes_in_s;  // sleep
+  std::optional<double> wakes_in_s;  // by a timer of its own
   std::vector<Frame> frames;         // innermost first
-  std::string problem;               // why frames are not whole
+  std::vector<NamedValue> named_values;
+  std::string problem;  // why frames are not whole
 };
 
 enum class Error { none, gone, not_permitted, mmap_lock_held, kernel_thread, zombie, bits32, unreadable };

@@ -18,6 +18,8 @@ constexpr std::size_t kMaxCandidates = 1 << 14;
 constexpr std::size_t kMaxTasks = 2000;
 constexpr std::size_t kMaxDoneTasks = 200;
 constexpr std::size_t kMaxChildren = 1 << 14;  // of all gathers
+constexpr std::size_t kMaxLayouts = 64;
+constexpr std::size_t kMaxStackWords = 64;  // of one coroutine
 constexpr std::uint64_t kMaxSetSlots = 1 << 18;
 
 enum FutureState : std::int32_t { kPending = 0, kCancelled = 1, kFinished = 2 };
@@ -99,8 +101,9 @@ class AsyncioTasks {
     if (!classes[0] || !classes[1]) return true;
     const auto size =
         reader_.read_value<std::int64_t>(*classes[0] + static_cast<Address>(layout_.type_name) + 8);
-    if (own_.async_class == *classes[0] && own_.async) {
-      async_ = *own_.async;
+    const auto checked = own_.async_layouts.find(*classes[0]);
+    if (checked != own_.async_layouts.end()) {
+      async_ = checked->second;
     } else if (layout_.minor >= 14) {
       apply_asyncio_debug(reader_, word(*module, 1), size.value_or(0), async_);
     }
@@ -108,8 +111,8 @@ class AsyncioTasks {
       state_.tasks.problem = "asyncio.Task has another layout than known";
       return false;
     }
-    own_.async_class = *classes[0];
-    own_.async = async_;
+    if (own_.async_layouts.size() > kMaxLayouts) own_.async_layouts.clear();
+    own_.async_layouts.insert_or_assign(*classes[0], async_);
     task_class_ = *classes[0];
     future_class_ = *classes[1];
     return true;
@@ -357,7 +360,8 @@ class AsyncioTasks {
         continue;
       }
       const auto position = code->position(layout_, frame->start, frame->instruction);
-      task.stack.push_back({code->function, code->file, position ? code->line(layout_, *position) : 0});
+      task.stack.push_back({code->function, code->file, position ? code->line(layout_, *position) : 0,
+                            frame->frame, frame->code});
     }
   }
 
@@ -369,7 +373,7 @@ class AsyncioTasks {
                                     [&](const PythonFrame& one) { return one.frame == frame; });
       if (own == frames.end()) continue;
       for (auto one = frames.begin(); one <= own; ++one) {
-        task.stack.push_back({one->function, one->file, one->line});
+        task.stack.push_back({one->function, one->file, one->line, one->frame, one->code});
       }
       task.current = true;
       if (task.native_tid == 0) task.native_tid = state_.threads[i].native_tid;
@@ -392,15 +396,16 @@ class AsyncioTasks {
       return;
     }
     task.awaits_object = raw.waiter;
-    task.awaits = awaited(raw.waiter, chain, task);
+    task.awaits = awaited(raw.waiter, chain);
+    task.wakes_at = wake_time(chain);
   }
 
-  std::string awaited(Address waiter, const AwaitChain& chain, PythonTask& task) {
+  std::string awaited(Address waiter, const AwaitChain& chain) {
     const std::string type = objects_.type_name_of(waiter);
     if (type.empty()) return "";
     if (is_c_task(waiter) || objects_.attribute(waiter, "_coro")) return "task '" + task_name(waiter) + "'";
     if (last_part(type, '.') == "_GatheringFuture") return gather(waiter);
-    const std::string function = library_function(chain, task);
+    const std::string function = library_function(chain);
     if (!function.empty()) return function;
     const std::string callback = callback_name(waiter);
     if (callback == "_outer_done_callback") return "shield";
@@ -426,16 +431,14 @@ class AsyncioTasks {
   }
 
   // The function of asyncio in which the coroutine is suspended: "Queue.get", "sleep".
-  std::string library_function(const AwaitChain& chain, PythonTask& task) {
+  std::string library_function(const AwaitChain& chain) {
     for (std::size_t i = chain.frames.size(); i-- > 0;) {
       const SuspendedFrame& frame = chain.frames[i];
       const Code* code = own_.codes.find(frame.code);
       if (code == nullptr || !of_asyncio(code->file)) return "";
       if (last_part(code->function, '.') == "__await__") continue;  // of a Future written in Python
       std::string function = code->function;
-      if (function == "sleep") {
-        task.wakes_at = wake_time(frame);
-      } else if (layout_.code_qualname < 0) {  // names without class before 3.11
+      if (layout_.code_qualname < 0) {  // names without class before 3.11
         const auto self = own_.local_of(frame.frame, frame.code, "self");
         const std::string type = self ? objects_.type_name_of(*self) : "";
         if (!type.empty()) function = std::string(last_part(type, '.')) + "." + function;
@@ -449,14 +452,53 @@ class AsyncioTasks {
     return "";
   }
 
-  // sleep() keeps its timer in the local `h`: TimerHandle._when, time of the monotonic clock.
-  std::optional<double> wake_time(const SuspendedFrame& frame) {
-    const auto handle = own_.local_of(frame.frame, frame.code, "h");
+  // The earliest time at which a timer that one of the coroutines has set wakes the task.
+  std::optional<double> wake_time(const AwaitChain& chain) {
+    std::optional<double> earliest;
+    const auto consider = [&](std::optional<double> when) {
+      if (when && (!earliest || *when < *earliest)) earliest = when;
+    };
+    for (const SuspendedFrame& frame : chain.frames) {
+      const Code* code = own_.codes.find(frame.code);
+      if (code == nullptr) return std::nullopt;
+      if (of_asyncio(code->file)) consider(own_timer(frame, *code));
+      const Address begin = frame.frame + static_cast<Address>(layout_.frame_slots) + 8 * code->named_slots;
+      if (frame.stack_end <= begin || frame.stack_end - begin > 8 * kMaxStackWords) continue;
+      for (Address at = begin; at < frame.stack_end; at += 8) {
+        const Address value = reader_.read_value<Address>(at).value_or(0);
+        consider(timeout(layout_.minor >= 13 ? value & ~Address{3} : value));
+      }
+    }
+    return earliest;
+  }
+
+  // sleep() and, up to 3.11, wait_for() and _wait() keep their TimerHandle in a local.
+  std::optional<double> own_timer(const SuspendedFrame& frame, const Code& code) {
+    const std::string_view name = code.function == "sleep" ? "h" : "timeout_handle";
+    if (name != "h" && code.function != "wait_for" && code.function != "_wait") return std::nullopt;
+    const auto handle = own_.local_of(frame.frame, frame.code, name);
     const auto when = handle ? own_.slots.find(*handle, "_when") : std::nullopt;
-    if (!when) return std::nullopt;
-    const SimpleValue value = objects_.value(*when);
-    const auto* seconds = std::get_if<double>(&value);
-    return seconds != nullptr ? std::optional(*seconds) : std::nullopt;
+    return when ? seconds(*when) : std::nullopt;
+  }
+
+  // A block `async with asyncio.timeout()` keeps the bound __aexit__ of its Timeout on the value stack,
+  // since 3.14 the Timeout itself.
+  std::optional<double> timeout(Address value) {
+    const std::string type = objects_.type_name_of(value);
+    if (type == "method") {
+      value = word(value, 1);
+      if (objects_.type_name_of(value) != "Timeout") return std::nullopt;
+    } else if (type != "Timeout") {
+      return std::nullopt;
+    }
+    const auto when = objects_.attribute(value, "_when");
+    return when ? seconds(*when) : std::nullopt;
+  }
+
+  std::optional<double> seconds(Address number) {
+    const SimpleValue value = objects_.value(number);
+    const auto* found = std::get_if<double>(&value);
+    return found != nullptr ? std::optional(*found) : std::nullopt;
   }
 
   // Name of the Python function that was the first to ask for a future's end.

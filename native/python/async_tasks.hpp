@@ -15,6 +15,8 @@ struct TaskFrame {
   std::string function;
   std::string file;
   int line = 0;  // 0: unknown
+  Address frame = 0;
+  Address code = 0;
 };
 
 // A piece of work that a program switches to by itself: an asyncio task or a suspended greenlet.
@@ -29,11 +31,13 @@ struct PythonTask {
   // What it waits for: "Queue.get", "Lock.acquire", "sleep", "task 'reader'", "gather of 3, 2 pending",
   // "Future", …; "ready": it waits for its turn only. "": not known, or current or done.
   std::string awaits;
-  Address c_stack = 0;             // greenlet: innermost address of its part of its thread's stack
-  Address awaits_object = 0;       // future or task; 0: none
-  std::optional<double> wakes_at;  // sleep: time of the monotonic clock, in seconds
-  std::vector<TaskFrame> stack;    // innermost first
-  std::string problem;             // why the stack is not whole
+  Address c_stack = 0;        // greenlet: innermost address of its part of its thread's stack
+  Address awaits_object = 0;  // future or task; 0: none
+  // When a timer of its own ends the wait (sleep, wait_for, asyncio.timeout): time of the monotonic clock, in
+  // seconds.
+  std::optional<double> wakes_at;
+  std::vector<TaskFrame> stack;  // innermost first
+  std::string problem;           // why the stack is not whole
 };
 
 struct PythonTasks {

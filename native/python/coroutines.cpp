@@ -122,7 +122,7 @@ class Follower {
     if (*state == async_.state_executing) return runs(chain, frame);
     if (*state < async_.state_created || *owner != kOwnedByGenerator)
       return give_up(chain, "a coroutine is damaged");
-    SuspendedFrame suspended{frame, layout_.minor >= 13 ? *code & ~Address{3} : *code, *instruction, 0};
+    SuspendedFrame suspended{frame, layout_.minor >= 13 ? *code & ~Address{3} : *code, *instruction, 0, 0};
     suspended.start = start_of_code(suspended);
     chain.frames.push_back(suspended);
     if (*state == async_.state_created) return ends(chain, ChainEnd::not_started);
@@ -194,7 +194,7 @@ class Follower {
       if (*running != 0) return runs(chain, *frame);
       if (plausible(*end)) top = *end - 8;
     }
-    chain.frames.push_back({*frame, *code, static_cast<std::uint32_t>(*last), *code});
+    chain.frames.push_back({*frame, *code, static_cast<std::uint32_t>(*last), *code, 0});
     if (*last < 0) return ends(chain, ChainEnd::not_started);
     const auto bytes = at<Address>(*code, layout_.code_bytes);
     const Address next = static_cast<Address>(*last) * (layout_.minor == 10 ? 2 : 1) + 2;
@@ -213,6 +213,7 @@ class Follower {
   }
 
   bool to_awaited(AwaitChain& chain, std::optional<Address> top) const {
+    chain.frames.back().stack_end = top.value_or(0);
     const auto value = top ? reader_.read_value<Address>(*top) : std::nullopt;
     if (!value) return give_up(chain, "what a coroutine awaits is not readable");
     chain.last = layout_.minor >= 13 ? *value & ~Address{3} : *value;  // tag bits of a _PyStackRef

@@ -14,6 +14,7 @@ struct SuspendedFrame {
   Address code = 0;
   std::uint64_t instruction = 0;  // as Layout::frame_instruction describes it
   Address start = 0;              // of the instructions that it runs
+  Address stack_end = 0;          // of its value stack; 0: it does not await
 };
 
 enum class ChainEnd {

@@ -73,6 +73,7 @@ class Greenlets {
 
  private:
   struct Step {
+    Address frame = 0;
     Address code = 0;
     std::uint64_t instruction = 0;
   };
@@ -146,8 +147,9 @@ class Greenlets {
       if (!plausible(frame) || !seen.insert(frame).second) break;
       if (!reader_.read(moved(one.stack, frame, size), bytes)) break;
       const auto word = [&](int offset) { return load<Address>(bytes, static_cast<std::size_t>(offset)); };
+      const Address here = frame;
       frame = word(layout_.frame_previous);
-      Step step{word(layout_.frame_code), word(layout_.frame_instruction)};
+      Step step{here, word(layout_.frame_code), word(layout_.frame_instruction)};
       if (inline_frames) {
         if (layout_.minor >= 13) step.code &= ~Address{3};
         const int owner = load<std::uint8_t>(bytes, static_cast<std::size_t>(layout_.frame_owner));
@@ -176,7 +178,8 @@ class Greenlets {
         task.problem = "a frame has no readable code object";
         break;
       }
-      task.stack.push_back({code->function, code->file, code->line(layout_, step.code, step.instruction)});
+      task.stack.push_back({code->function, code->file, code->line(layout_, step.code, step.instruction),
+                            step.frame, step.code});
     }
     if (!task.stack.empty()) state_.tasks.all.push_back(std::move(task));
   }

@@ -20,6 +20,12 @@ int translate(const ThreadIds& tids, std::uint64_t id) {
   return found == tids.end() ? 0 : found->second;
 }
 
+// What stands before the first dot, and what behind it.
+std::pair<std::string_view, std::string_view> split(std::string_view dotted) {
+  const std::size_t dot = std::min(dotted.find('.'), dotted.size());
+  return {dotted.substr(0, dot), dotted.substr(std::min(dot + 1, dotted.size()))};
+}
+
 }  // namespace
 
 std::optional<Interpreter> PythonProcess::State::main_interpreter() {
@@ -282,27 +288,32 @@ std::optional<SimpleValue> PythonProcess::frame_local(const PythonThread& thread
   return state_->objects.value(*object);
 }
 
+std::optional<Value> PythonProcess::State::value_from(std::optional<Address> object, std::string_view rest) {
+  if (!object) return std::nullopt;
+  ValueReader values(objects, slots);
+  const auto end = values.follow(*object, rest);
+  return end ? std::optional(values.read(*end)) : std::nullopt;
+}
+
 std::optional<Value> PythonProcess::local_value(const PythonThread& thread, std::size_t index,
                                                 std::string_view dotted) {
   if (!state_->runtime.layout) return std::nullopt;
-  const std::size_t dot = std::min(dotted.find('.'), dotted.size());
-  const auto object = state_->local_object(thread, index, dotted.substr(0, dot));
-  if (!object) return std::nullopt;
-  ValueReader values(state_->objects, state_->slots);
-  const auto end = values.follow(*object, dotted.substr(std::min(dot + 1, dotted.size())));
-  return end ? std::optional(values.read(*end)) : std::nullopt;
+  const auto [first, rest] = split(dotted);
+  return state_->value_from(state_->local_object(thread, index, first), rest);
+}
+
+std::optional<Value> PythonProcess::task_value(const TaskFrame& frame, std::string_view dotted) {
+  if (!state_->runtime.layout) return std::nullopt;
+  const auto [first, rest] = split(dotted);
+  return state_->value_from(state_->local_of(frame.frame, frame.code, first), rest);
 }
 
 std::optional<Value> PythonProcess::global_value(std::string_view module, std::string_view dotted) {
   if (!state_->runtime.layout) return std::nullopt;
   state_->start_look();
-  const std::size_t dot = std::min(dotted.find('.'), dotted.size());
+  const auto [first, rest] = split(dotted);
   const auto dict = state_->module_dict(module);
-  const auto object = dict ? state_->objects.find(*dict, dotted.substr(0, dot)) : std::nullopt;
-  if (!object) return std::nullopt;
-  ValueReader values(state_->objects, state_->slots);
-  const auto end = values.follow(*object, dotted.substr(std::min(dot + 1, dotted.size())));
-  return end ? std::optional(values.read(*end)) : std::nullopt;
+  return state_->value_from(dict ? state_->objects.find(*dict, first) : std::nullopt, rest);
 }
 
 std::map<std::string, std::string> PythonProcess::environ(std::span<const std::string> names) {

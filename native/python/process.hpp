@@ -135,6 +135,9 @@ class PythonProcess {
   // slots: "self.lock". nullopt: a name is not there, or unset.
   std::optional<Value> local_value(const PythonThread& thread, std::size_t index, std::string_view dotted);
 
+  // The same of a frame of a suspended task.
+  std::optional<Value> task_value(const TaskFrame& frame, std::string_view dotted);
+
   // The same from a global of an imported module: ("torch.distributed.distributed_c10d",
   // "_world.default_pg").
   std::optional<Value> global_value(std::string_view module, std::string_view dotted);

@@ -20,8 +20,8 @@ struct PythonProcess::State {
   Slots slots;
   CodeCache codes;
   std::string problem;
-  Address async_class = 0;  // asyncio.Task of C, with the layout that was found to be its own
-  std::optional<AsyncLayout> async;
+  std::unordered_map<Address, AsyncLayout>
+      async_layouts;  // by asyncio.Task of C whose own it was found to be
   // Where names were found in a sys.modules, to look there first the next time.
   struct KnownModules {
     std::size_t count = 0;
@@ -61,6 +61,8 @@ struct PythonProcess::State {
   // A local, cell or free variable; of a frame by address, or as it was copied with its thread.
   std::optional<Address> local_of(Address frame, Address code, std::string_view name);
   std::optional<Address> local_object(const PythonThread& thread, std::size_t index, std::string_view name);
+  // What a dotted name leads to from an object.
+  std::optional<Value> value_from(std::optional<Address> object, std::string_view rest);
   std::optional<Address> content(Address slot);  // through a cell
 };
 

@@ -151,7 +151,8 @@ class TaskSample:
     its thread is blocked inside of it. `moved`: its thread ran while the look was taken, so that nothing here is
     sure. `awaits` is what it waits for ("Queue.get", "sleep", "task 'reader'", "gather of 3, 2 pending",
     "Future", "ready": for its turn only), None if that is not known; `awaits_address` the future or task,
-    which is the `address` of another sample where that is a task. `wakes_in_s` is what is left of a sleep.
+    which is the `address` of another sample where that is a task. `wakes_in_s` is what is left of a
+    sleep, or until a timeout of its own ends the wait.
     `frames` are innermost first, from what it awaits out to the task's own coroutine; `problem` says why they
     are not whole. `exception` is the type of the exception that ended it.
     """

@@ -214,8 +214,8 @@ class ReportTask:
 
     `thread` is the id of the thread whose event loop it belongs to, None if no thread runs that loop. `current`:
     it runs, or its thread is blocked inside of it. `awaits` is what it waits for, None if not known; "ready": for
-    its turn only. `exception`: type of the exception that ended it. `moved`: its thread ran meanwhile, so that
-    nothing here is sure.
+    its turn only. `wakes_in_s`: until a timer of its own ends the wait (a sleep, a timeout). `exception`: type of the
+    exception that ended it. `moved`: its thread ran meanwhile, so that nothing here is sure.
     """
 
     thread: int | None

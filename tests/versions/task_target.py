@@ -76,6 +76,12 @@ async def by_asend(event):
     await generator.asend(None)
 
 
+async def nested_timeout(event):
+    async with asyncio.timeout(6000):
+        async with asyncio.timeout(None):
+            await event.wait()
+
+
 class Custom:
     def __init__(self, event):
         self.event = event
@@ -199,6 +205,7 @@ async def main():
     unnamed = asyncio.ensure_future(forever(event.wait()))
     tasks.append(unnamed)
     if SINCE_311:
+        start("timeout", nested_timeout(event), "Event.wait")
         start("group", in_group(event), "TaskGroup.__aexit__")
     if SINCE_312:
         eager = asyncio.eager_task_factory(loop, forever(event.wait()), name="eager")

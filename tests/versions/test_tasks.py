@@ -30,12 +30,12 @@ def running(*command: str | Path) -> Iterator[dict[str, Any]]:
             process.kill()
 
 
-def picture(pid: int, condition: Callable[[Any], bool]) -> Any:
+def picture(pid: int, condition: Callable[[Any], bool], **options: Any) -> Any:
     """The first picture that fulfils the condition, within the deadline."""
     engine = _native.Engine()
     end = time.monotonic() + DEADLINE_S
     while True:
-        [process] = engine.capture([pid])
+        [process] = engine.capture([pid], **options)
         if condition(process):
             return process
         assert time.monotonic() < end, process
@@ -52,7 +52,7 @@ def places(task: Any) -> list[list[Any]]:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_tasks_are_what_the_program_says(version: str) -> None:
     with running(interpreter(version), "-c", TARGET.read_text()) as truth:
-        process = picture(truth["pid"], at_rest)
+        process = picture(truth["pid"], at_rest, named_locals={"holding": ["lock._locked", "event"]})
     found = {task["name"]: task for task in process["tasks"]}
     said = truth["tasks"]
     pending = {name for name, task in said.items() if not task["done"]}
@@ -68,10 +68,18 @@ def test_tasks_are_what_the_program_says(version: str) -> None:
         if said[name]["awaits"] != "?":
             assert task["awaits"] == said[name]["awaits"], name
     assert 4000 < found["sleep"]["wakes_in_s"] <= 5000
+    assert 4000 < found["timed"]["wakes_in_s"] <= 5000
+    if "timeout" in found:
+        assert 5000 < found["timeout"]["wakes_in_s"] <= 6000
+    assert found["holder"]["wakes_in_s"] is None
     assert found["other"]["address"] == found["task"]["awaits_address"]
     # Tasks that have ended are known to the interpreter until 3.13 as long as somebody keeps them.
     if "failed" in found:
         assert (found["failed"]["done"], found["failed"]["exception"]) == (True, "KeyError")
+    # Locals of coroutines can be asked for as those of threads.
+    ((_, name, locked), (_, _, event)) = found["holder"]["named_values"]
+    assert (name, locked, event["type"]) == ("lock._locked", True, "Event")
+    assert found["locked"]["named_values"] == []
     assert process["notes"] == []
 
 

@@ -67,9 +67,9 @@ def task_words(task: ReportTask) -> str:
         return f"is ready to run{where}"
     if task.kind is TaskKind.GREENLET:
         return f"is suspended{where}"
-    left = (
-        f" for another {age(task.wakes_in_s)}" if task.wakes_in_s is not None and task.wakes_in_s > 0 else ""
-    )
+    left = ""
+    if task.wakes_in_s is not None and task.wakes_in_s > 0:
+        left = f" for {'another' if task.awaits == 'sleep' else 'at most another'} {age(task.wakes_in_s)}"
     return f"awaits {clean(task.awaits or 'something')}{left}{where}"
 
 
