@@ -74,7 +74,8 @@ class Walk {
       }
       batch.read();
       for (std::size_t k = 0; k < open.size(); ++k) {
-        const std::uint64_t size = heads[k][1];
+        std::uint64_t size = heads[k][1];
+        if (round == 0) size = used_bytes(threads_[open[k].first], size);
         if (size < 64 || size > kMaxChunkSize || total + size > kMaxChunkBytes) {
           open[k].second = 0;
           continue;
@@ -93,6 +94,12 @@ class Walk {
     for (auto& list : chunks_) {
       std::erase_if(list, [&](const Chunk&) { return !done[k++]; });
     }
+  }
+
+  // Of the newest chunk, from which the thread takes more as it goes; all of it if that cannot be.
+  static std::uint64_t used_bytes(const ThreadState& thread, std::uint64_t size) {
+    const std::uint64_t used = thread.chunk_top - thread.chunk;
+    return thread.chunk_top > thread.chunk && used <= size ? std::max<std::uint64_t>(used, 64) : size;
   }
 
   std::optional<std::span<const std::byte>> in_chunk(std::size_t thread, Address from,
@@ -319,6 +326,7 @@ ThreadState read_again(const memory::Reader& reader, const Layout& layout, Threa
   thread.frame = reader.read_value<Address>(place).value_or(0);
   if (layout.thread_chunk >= 0) {
     thread.chunk = reader.read_value<Address>(thread.address + layout.thread_chunk).value_or(0);
+    thread.chunk_top = 0;
   }
   return thread;
 }

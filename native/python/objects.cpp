@@ -88,6 +88,16 @@ std::optional<Address> Objects::type_of(Address object) const {
   return type;
 }
 
+void Objects::touch(std::span<const Address> objects) const {
+  constexpr std::size_t kHead = 64;
+  std::vector<std::byte> heads(objects.size() * kHead);
+  Batch batch(reader_);
+  for (std::size_t i = 0; i < objects.size(); ++i) {
+    batch.add(plausible(objects[i]) ? objects[i] : 0, std::span(heads).subspan(i * kHead, kHead));
+  }
+  batch.read();
+}
+
 const TypeInfo* Objects::type(Address type_object) {
   if (!plausible(type_object)) return nullptr;
   if (auto known = types_.find(type_object); known != types_.end()) {

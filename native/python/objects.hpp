@@ -98,6 +98,9 @@ class Objects {
 
   using Item = std::pair<Address, Address>;  // key, value
 
+  // Has the heads of objects read in one call, where the reader keeps what it has read.
+  void touch(std::span<const Address> objects) const;
+
   // None where an object is no int or does not fit.
   std::vector<std::optional<std::int64_t>> integers(std::span<const Address> objects) const;
 

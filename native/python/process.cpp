@@ -93,7 +93,11 @@ std::unordered_map<std::uint64_t, std::string> PythonProcess::State::thread_name
   if (!active) return names;
   std::vector<Address> keys;
   std::vector<Address> texts;
-  for (const auto& [key, thread] : objects.dict(*active)) {
+  const std::vector<Objects::Item> items = objects.dict(*active);
+  std::vector<Address> threads;
+  for (const Objects::Item& item : items) threads.push_back(item.second);
+  objects.touch(threads);
+  for (const auto& [key, thread] : items) {
     auto name = objects.attribute(thread, "_name");
     if (!name) continue;
     keys.push_back(key);

@@ -59,6 +59,9 @@ std::vector<ThreadState> read_threads(const memory::Reader& reader, const Layout
         layout.thread_chunk, layout.thread_frame, layout.thread_cframe, layout.thread_stack_mark}) {
     end = std::max(end, offset + 8);
   }
+  // Include/cpython/pystate.h: datastack_top follows datastack_chunk.
+  const int chunk_top = layout.thread_chunk < 0 ? -1 : layout.thread_chunk + 8;
+  end = std::max(end, chunk_top + 8);
   std::vector<std::byte> body(static_cast<std::size_t>(end));
   std::vector<ThreadState> result;
   std::vector<Address> cframes;
@@ -75,6 +78,7 @@ std::vector<ThreadState> read_threads(const memory::Reader& reader, const Layout
     thread.native_id = field(body, layout.thread_native_id);
     thread.frame = field(body, layout.thread_frame);
     thread.chunk = field(body, layout.thread_chunk);
+    thread.chunk_top = field(body, chunk_top);
     thread.stack_mark = field(body, layout.thread_stack_mark);
     cframes.push_back(field(body, layout.thread_cframe));
     result.push_back(thread);

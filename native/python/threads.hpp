@@ -25,6 +25,7 @@ struct ThreadState {
   std::uint64_t native_id = 0;  // as the program was told; 0 before 3.11
   Address frame = 0;            // innermost
   Address chunk = 0;
+  Address chunk_top = 0;   // so far the newest chunk is in use
   Address stack_mark = 0;  // 3.10 to 3.12: on the thread's C stack, or in the thread state; else 0
 };
 
