@@ -43,6 +43,8 @@ def test_the_report_holds_the_facts(case: Case, version: str) -> None:
     python = interpreter(version)
     if (since := SINCE.get(case.kind)) and tuple(map(int, version.removesuffix("t").split("."))) < since:
         pytest.skip(f"{case.kind} needs Python {since[0]}.{since[1]}")
+    if version.endswith("t") and case.kind.startswith("gil-"):
+        pytest.skip(f"{case.kind} needs a GIL")
     programs = tuple(
         replace(program, argv=tuple(python if word == "{python}" else word for word in program.argv))
         for program in case.programs
