@@ -88,12 +88,16 @@ class Stopping {
     if (!registers::from_pt_regs(stopped.words, registers)) {
       return stopped.outcome;
     }
-    unwind::Stack stack =
-        unwinder_.unwind(registers, {stopped.words[registers::pt_regs_rsp], stopped.stack, true});
+    const unwind::StackCopy copy{stopped.words[registers::pt_regs_rsp], stopped.stack, true};
+    const bool slept = only_stopped(thread, stopped);
+    unwind::Stack stack = unwinder_.unwind(registers, {copy.base, copy.bytes, !slept});
+    if (slept && !sleeps_again(thread)) {
+      stack = unwinder_.unwind(registers, copy);  // what lies beyond the copy may be of another moment
+    }
     if (!stack.complete() && stack.frames.size() < look_.unwound[i].frames.size()) {
       return stopped.outcome;
     }
-    thread.moved = !only_stopped(thread, stopped);
+    thread.moved = !slept;
     look_.unwound[i] = std::move(stack);
     thread.stack_from = StackFrom::stop;
     thread.complete = look_.unwound[i].complete();
@@ -102,6 +106,12 @@ class Stopping {
   }
 
  private:
+  // Whether it has run no more than to take up its call again.
+  bool sleeps_again(const Thread& thread) const {
+    const auto stat = look_.sampled.tasks->schedstat(thread.tid);
+    return stat && stat->slices <= *thread.slices + 2;
+  }
+
   std::size_t stack_size(Address sp) const {
     const proc::Mapping* const mapping = proc::find_mapping(look_.known->mappings(), sp);
     return mapping != nullptr && mapping->readable ? std::min<std::size_t>(stack_bytes, mapping->end - sp)

@@ -11,19 +11,16 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pyhangtrace import _native
-from tests.integration.bad_targets import TARGETS, await_that, compile_c, started
+from tests.integration.bad_targets import TARGETS, compile_c
+from tests.integration.hostile import ROOT, build, hostile, ready, rung
 
-ROOT = Path(__file__).parents[2]
-HOSTILE = ROOT / "native" / "tests" / "unwind_target.cpp"
 EBPF = "ebpf registers"
 PERF = "perf samples"
 DEADLINE_S = 30.0
@@ -40,71 +37,9 @@ CAPTURE = "import json, sys; from pyhangtrace import _native; " + (
 pytestmark = pytest.mark.timeout(120)
 
 
-@dataclass(frozen=True, slots=True)
-class Noted:
-    """A thread of the hostile program: what it blocks in, and the return addresses of its functions."""
-
-    shape: str
-    way: str
-    syscall: int
-    returns: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Hostile:
-    pid: int
-    program: str
-    threads: dict[int, Noted]
-
-    def all_blocked(self) -> bool:
-        for tid, noted in self.threads.items():
-            call = Path(f"/proc/{self.pid}/task/{tid}/syscall").read_text().split(maxsplit=1)[0]
-            if call != str(noted.syscall):
-                return False
-        return True
-
-    def is_right(self, thread: dict[str, Any]) -> bool:
-        """Whether the program's own frames are those it noted, from the innermost caller on."""
-        noted = self.threads[thread["tid"]]
-        own = [frame[5] for frame in thread["frames"] if frame[4] == self.program]
-        # Not noted: where the innermost function is, and the function that raised the signal.
-        signalled = noted.shape in ("in_signal", "on_other_stack")
-        expected = noted.returns[1:-1] if signalled else noted.returns[:-1]
-        found = own[2:] if signalled else own[1:]
-        if not thread["complete"]:
-            return found == list(expected[: len(found)])
-        return found == list(expected)
-
-
 @pytest.fixture(scope="module", params=["-O0", "-O2", "-O2 -fno-omit-frame-pointer"])
 def binary(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    compiler = shutil.which("c++") or shutil.which("g++")
-    if compiler is None:
-        pytest.skip("needs a C++ compiler")
-    built = tmp_path_factory.mktemp("ladder") / "hostile"
-    built.parent.chmod(0o755)
-    command = [compiler, "-std=c++20", "-pthread", *request.param.split(), HOSTILE, "-o", built]
-    subprocess.run(command, check=True, timeout=100)
-    return built
-
-
-@contextmanager
-def hostile(binary: Path, *prefix: str) -> Iterator[Hostile]:
-    with started(*prefix, binary, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        threads = {}
-        for line in iter(process.stdout.readline, b"end\n"):
-            assert line, "it ended"
-            tid, shape, way, _, syscall, *returns = line.decode().split()
-            threads[int(tid)] = Noted(shape, way, int(syscall), tuple(int(word, 16) for word in returns))
-        target = Hostile(process.pid, str(binary), threads)
-        await_that("all threads blocked", target.all_blocked)
-        yield target
-
-
-def rung(process: Any, source: str) -> tuple[str, str]:
-    """State and reason of one way, ("", "") if nothing needed it."""
-    return next(((state, reason) for name, state, reason in process["rungs"] if name == source), ("", ""))
+    return build(tmp_path_factory.mktemp("ladder"), *request.param.split())
 
 
 def skip_without_bpf(process: Any) -> None:
@@ -213,15 +148,6 @@ def skip_without_perf(process: Any) -> None:
     state, reason = rung(process, PERF)
     if state not in ("used", "limited"):
         pytest.skip(f"no perf samples here: {state or 'not asked for'} ({reason})")
-
-
-@contextmanager
-def ready(*command: str | Path) -> Iterator[int]:
-    """A program that has said that it is ready."""
-    with started(*command, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"ready\n"
-        yield process.pid
 
 
 def until_sampled(pid: int, *names: str) -> tuple[Any, dict[str, Any]]:
