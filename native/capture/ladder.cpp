@@ -77,6 +77,7 @@ void Ladder::climb(std::span<Look> looks, unwind::UnwindCache& cache, const Opti
   if (options.bpf) {
     running.add_preempted(tasks_, cache);
   }
+  running.report();
   if (!options.stop.empty()) {
     stop_for_stacks(looks, options.stop, cache);
   }

@@ -113,15 +113,28 @@ void RunningThreads::collect(unwind::UnwindCache& cache) {
   const registers::RungStatus& status = sampler_.status();
   for (const Target& target : targets_) {
     Thread& thread = target.look->sampled.process.threads[target.thread];
-    std::vector<Rung>& rungs = target.look->sampled.process.rungs;
-    if (rungs.empty() || rungs.back().source != perf_source) {
-      rungs.push_back({perf_source, status});
-    }
     if (target.look->samples.contains(target.thread)) {
       show(target, StackFrom::perf);
     } else {
       thread.stack_problem =
           status.reason.empty() ? "it left the CPU before a sample was taken" : status.reason;
+    }
+  }
+}
+
+void RunningThreads::report() {
+  for (const Target& target : targets_) {
+    std::vector<Rung>& rungs = target.look->sampled.process.rungs;
+    const auto known = std::ranges::find(rungs, perf_source, &Rung::source);
+    registers::RungStatus status = sampler_.status();
+    if (target.look->samples.contains(target.thread)) {
+      // Whoever has a stack by another way lacks nothing.
+      status = {registers::RungState::used, {}};
+    }
+    if (known == rungs.end()) {
+      rungs.push_back({perf_source, status});
+    } else if (status.state != registers::RungState::used) {
+      known->status = status;
     }
   }
 }

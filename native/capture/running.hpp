@@ -20,6 +20,8 @@ class RunningThreads {
   void collect(unwind::UnwindCache& cache);
   /// Threads without a sample, because others have the CPUs, show their registers as those that sleep do.
   void add_preempted(registers::TaskRegisters& tasks, unwind::UnwindCache& cache);
+  /// Says of each process what became of the samples.
+  void report();
 
  private:
   struct Target {

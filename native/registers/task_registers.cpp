@@ -1,9 +1,12 @@
 #include "registers/task_registers.hpp"
 
 #include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <unordered_set>
@@ -13,6 +16,46 @@
 namespace hangtrace::registers {
 
 namespace {
+
+/// The bytes of a file that is only read: mapped where that can be done (type information: since Linux 6.16),
+/// which saves a copy, else read.
+class FileBytes {
+ public:
+  explicit FileBytes(const std::string& path) {
+    const proc::Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    struct stat status {};
+    if (!file || fstat(file.get(), &status) != 0) {
+      return;
+    }
+    size_ = static_cast<std::size_t>(std::max<off_t>(status.st_size, 0));
+    void* const mapped = size_ > 0 ? mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.get(), 0) : MAP_FAILED;
+    if (mapped != MAP_FAILED) {
+      mapped_ = mapped;
+      return;
+    }
+    text_ = proc::read_file(path, size_ + 1);
+  }
+  ~FileBytes() {
+    if (mapped_ != nullptr) {
+      munmap(mapped_, size_);
+    }
+  }
+  FileBytes(const FileBytes&) = delete;
+  FileBytes& operator=(const FileBytes&) = delete;
+  /// False, with errno set, if it cannot be read.
+  explicit operator bool() const { return mapped_ != nullptr || text_; }
+  std::span<const std::byte> bytes() const {
+    if (mapped_ != nullptr) {
+      return {static_cast<const std::byte*>(mapped_), size_};
+    }
+    return std::as_bytes(std::span(*text_));
+  }
+
+ private:
+  std::size_t size_ = 0;
+  void* mapped_ = nullptr;
+  std::optional<std::string> text_;
+};
 
 constexpr std::size_t most_btf = 256 << 20;
 constexpr std::size_t most_bytes = 64 << 20;  // of records: 300,000 threads
@@ -71,15 +114,15 @@ void TaskRegisters::load() {
     return;
   }
   errno = 0;
-  const auto text = proc::read_file(btf_path_, 8 << 20);
-  if (!text) {
+  const FileBytes information(btf_path_);
+  if (!information) {
     const bool missing = errno == ENOENT || errno == ENOTDIR;
     status_ = missing
                   ? RungStatus{RungState::absent, "the kernel has no type information (" + btf_path_ + ")"}
                   : status_of(errno, btf_path_.c_str());
     return;
   }
-  const auto btf = text->size() <= most_btf ? Btf::parse(std::as_bytes(std::span(*text))) : std::nullopt;
+  const auto btf = information.bytes().size() <= most_btf ? Btf::parse(information.bytes()) : std::nullopt;
   const auto iterator = btf ? btf->find(BtfKind::function, "bpf_iter_task") : std::nullopt;
   const auto offsets = btf ? task_offsets(*btf) : std::nullopt;
   if (!iterator || !offsets) {

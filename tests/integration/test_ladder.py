@@ -30,9 +30,10 @@ DEADLINE_S = 30.0
 BEYOND_REPAIR = ("aligned_alloca", "pointer")
 
 AS_NOBODY = ("setpriv", "--reuid", "nobody", "--regid", "nogroup", "--clear-groups")
-CAPTURE = "import json, sys; from pyhangtrace import _native; " + (
-    "print(json.dumps(_native.Engine().capture([int(sys.argv[1])])))"
-)
+#: A program that prints its picture of the process it is given.
+CAPTURE = "import json, sys; from pyhangtrace import _native; "
+CAPTURE += "print(json.dumps(_native.Engine().capture([int(sys.argv[1])], bpf={})))"
+
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -76,7 +77,7 @@ def test_with_bpf_every_stack_is_complete_and_right(binary: Path) -> None:
 def test_without_rights_stacks_are_cut_short_and_never_wrong(binary: Path) -> None:
     if shutil.which("setpriv") is None:
         pytest.skip("needs setpriv")
-    command = [*AS_NOBODY, sys.executable, "-c", CAPTURE]
+    command = [*AS_NOBODY, sys.executable, "-c", CAPTURE.format(True)]
     with hostile(binary, *AS_NOBODY) as target:
         done = subprocess.run(
             [*command, str(target.pid)], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
@@ -226,7 +227,9 @@ def test_more_running_threads_than_files_may_be_open(tmp_path: Path) -> None:
         [process] = _native.Engine().capture([pid])
         skip_without_perf(process)
         # What is free is counted from the lowest free number, and 64 are left for others.
-        few = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (66, 66)); " + CAPTURE
+        few = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (66, 66)); " + CAPTURE.format(
+            False
+        )
         done = subprocess.run(
             [sys.executable, "-c", few, str(pid)],
             cwd=ROOT,
