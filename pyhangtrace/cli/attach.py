@@ -29,7 +29,7 @@ def _pids(_context: click.Context, _parameter: click.Parameter, values: tuple[st
     type=click.FloatRange(min=0.0, max=600.0),
     help="Look for so long. Default: 0.1 s, and up to 3 s while something still moves.",
 )
-@click.option("--no-bpf", is_flag=True, help="Attach no probes.")
+@click.option("--no-bpf", is_flag=True, help="Use no eBPF: neither probes nor registers.")
 @click.option(
     "--allow-stop",
     is_flag=True,
