@@ -15,6 +15,9 @@ namespace hangtrace::memory {
 /// time.
 class PageReader final : public Reader {
  public:
+  // Smaller than a page of the machine: objects of an interpreter are small and far apart.
+  static constexpr std::size_t page_size = 1024;
+
   explicit PageReader(const Reader& behind) : behind_(behind) {}
 
   std::vector<bool> read_batch(std::span<const Piece> pieces) const override;
@@ -23,9 +26,8 @@ class PageReader final : public Reader {
   void forget();
 
  private:
-  static constexpr std::size_t page_size = 4096;
-  static constexpr std::size_t largest_piece = 4 * page_size;  // larger ones are read as they are
-  static constexpr std::size_t most_pages = 8192;              // 32 MiB
+  static constexpr std::size_t largest_piece = 16 * page_size;  // larger ones are read as they are
+  static constexpr std::size_t most_pages = 32768;              // 32 MiB
 
   struct Range {  // of a page
     std::uint32_t from = page_size;

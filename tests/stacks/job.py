@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,20 +49,22 @@ def compiled(source: Path, folder: Path, *flags: str) -> Path:
 
 
 @contextlib.contextmanager
-def started(commands: Sequence[Sequence[str]]) -> Iterator[tuple[int, ...]]:
-    """Processes that have printed "ready", each a session of its own; killed at the end with all below them."""
+def started(
+    commands: Sequence[Sequence[str]], *, ready: bytes = b"ready\n", environ: Mapping[str, str] | None = None
+) -> Iterator[tuple[int, ...]]:
+    """Processes whose output has come to `ready`, each a session of its own; killed at the end with all below."""
     with contextlib.ExitStack() as cleanup:
         processes: list[subprocess.Popen[bytes]] = []
         cleanup.callback(end_sessions, processes)
         log = cleanup.enter_context(tempfile.TemporaryFile())
-        environ = {**os.environ, "OMP_NUM_THREADS": "2", "GLOO_SOCKET_IFNAME": "lo"}
+        settings = {"OMP_NUM_THREADS": "2", "GLOO_SOCKET_IFNAME": "lo", "PYTHONDONTWRITEBYTECODE": "1"}
         for command in commands:
             process = subprocess.Popen(
                 command,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,  # stays open
                 stdout=subprocess.PIPE,
                 stderr=log,
-                env=environ,
+                env={**os.environ, **settings, **(environ or {})},
                 start_new_session=True,
             )
             assert process.stdout is not None
@@ -70,16 +72,16 @@ def started(commands: Sequence[Sequence[str]]) -> Iterator[tuple[int, ...]]:
             processes.append(process)
         deadline = time.monotonic() + START_DEADLINE_S
         for process in processes:
-            if not _says_ready(process, deadline):
+            if not _says(ready, process, deadline):
                 log.seek(0)
                 raise AssertionError(f"{process.args} is not ready: {log.read()[-3000:].decode()}")
         yield tuple(process.pid for process in processes)
 
 
-def _says_ready(process: subprocess.Popen[bytes], deadline: float) -> bool:
+def _says(ready: bytes, process: subprocess.Popen[bytes], deadline: float) -> bool:
     assert process.stdout is not None
     said = b""
-    while not said.endswith(b"ready\n"):
+    while not said.endswith(ready):
         if not select.select([process.stdout], [], [], max(0.0, deadline - time.monotonic()))[0]:
             return False
         part = os.read(process.stdout.fileno(), 4096)
