@@ -14,6 +14,16 @@ namespace py = pybind11;
 /// encoded.
 py::str text(std::string_view bytes);
 
+/// While one exists, text() of the same short bytes in this thread is the same object: pictures of many
+/// threads hold few different texts, which are then made, and pickled, once.
+class SharedTexts {
+ public:
+  SharedTexts();
+  ~SharedTexts();
+  SharedTexts(const SharedTexts&) = delete;
+  SharedTexts& operator=(const SharedTexts&) = delete;
+};
+
 /// None for nullopt.
 template <class T>
 py::object optional_int(const std::optional<T>& value) {

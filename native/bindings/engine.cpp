@@ -103,12 +103,12 @@ py::list convert(const std::vector<capture::Frame>& frames) {
   py::list result;
   for (const capture::Frame& frame : frames) {
     const bool python = frame.kind == capture::FrameKind::python;
-    result.append(py::make_tuple(python ? "python" : "native", text(frame.function),
+    result.append(py::make_tuple(text(python ? "python" : "native"), text(frame.function),
                                  python ? text_or_none(frame.file) : py::object(py::none()),
                                  frame.line != 0 ? py::object(py::int_(frame.line)) : py::object(py::none()),
                                  text_or_none(frame.module),
                                  python ? py::object(py::none()) : py::object(py::int_(frame.address)),
-                                 name(frame.found_by)));
+                                 text(name(frame.found_by))));
   }
   return result;
 }
@@ -118,25 +118,25 @@ py::object convert(const std::optional<locks::Lock>& lock) {
     return py::none();
   }
   py::dict result;
-  result["kind"] = std::string(locks::name(lock->kind));
-  result["address"] = lock->address;
-  result["uaddr"] = lock->call.word;
-  result["op"] = lock->call.op;
-  result["value"] = lock->value;
-  result["expected"] = lock->call.expected;
-  result["timeout"] = lock->call.timeout;
-  result["owner_tid"] = optional_int(lock->owner);
-  result["owner_from"] = text_or_none(lock->owner_from);
-  result["owner_exact"] = lock->owner_exact;
-  result["readers"] = optional_int(lock->readers);
-  result["mutex"] = optional_int(lock->mutex);
-  result["shared_key"] = lock->shared_key
-                             ? py::object(py::make_tuple(lock->shared_key->device, lock->shared_key->inode,
-                                                         lock->shared_key->offset))
-                             : py::object(py::none());
-  result["python_lock_address"] = optional_int(lock->python_object);
-  result["owner_function"] = text_or_none(lock->owner_function);
-  result["problem"] = text_or_none(lock->problem);
+  result[text("kind")] = text(locks::name(lock->kind));
+  result[text("address")] = lock->address;
+  result[text("uaddr")] = lock->call.word;
+  result[text("op")] = lock->call.op;
+  result[text("value")] = lock->value;
+  result[text("expected")] = lock->call.expected;
+  result[text("timeout")] = lock->call.timeout;
+  result[text("owner_tid")] = optional_int(lock->owner);
+  result[text("owner_from")] = text_or_none(lock->owner_from);
+  result[text("owner_exact")] = lock->owner_exact;
+  result[text("readers")] = optional_int(lock->readers);
+  result[text("mutex")] = optional_int(lock->mutex);
+  result[text("shared_key")] =
+      lock->shared_key ? py::object(py::make_tuple(lock->shared_key->device, lock->shared_key->inode,
+                                                   lock->shared_key->offset))
+                       : py::object(py::none());
+  result[text("python_lock_address")] = optional_int(lock->python_object);
+  result[text("owner_function")] = text_or_none(lock->owner_function);
+  result[text("problem")] = text_or_none(lock->problem);
   return result;
 }
 
@@ -144,8 +144,8 @@ py::object convert(const python::Value& value);
 
 py::dict convert_object(const python::Value& value) {
   py::dict result;
-  result["type"] = text(value.type_name);
-  result["address"] = value.address;
+  result[text("type")] = text(value.type_name);
+  result[text("address")] = value.address;
   switch (value.kind) {
     case python::ValueKind::list:
     case python::ValueKind::tuple:
@@ -154,15 +154,15 @@ py::dict convert_object(const python::Value& value) {
       for (const python::Value& item : value.items) {
         items.append(convert(item));
       }
-      result["length"] = value.length;
-      result["items"] = items;
+      result[text("length")] = value.length;
+      result[text("items")] = items;
       break;
     }
     case python::ValueKind::bytes:
-      result["length"] = value.length;
+      result[text("length")] = value.length;
       break;
     default:
-      result["held"] = optional_int(value.held);
+      result[text("held")] = optional_int(value.held);
   }
   return result;
 }
@@ -195,52 +195,53 @@ py::list convert(const std::vector<capture::NamedValue>& values) {
 
 py::dict convert(const capture::Thread& thread) {
   py::dict result;
-  result["tid"] = thread.tid;
-  result["comm"] = text(thread.comm);
-  result["state"] = text(std::string_view(&thread.state, 1));
-  result["wchan"] = thread.wait_channel ? text_or_none(*thread.wait_channel) : py::object(py::none());
-  result["syscall"] = optional_int(thread.syscall);
+  result[text("tid")] = thread.tid;
+  result[text("comm")] = text(thread.comm);
+  result[text("state")] = text(std::string_view(&thread.state, 1));
+  result[text("wchan")] = thread.wait_channel ? text_or_none(*thread.wait_channel) : py::object(py::none());
+  result[text("syscall")] = optional_int(thread.syscall);
   if (thread.syscall && *thread.syscall >= 0) {
     py::tuple arguments(thread.arguments.size());
     for (std::size_t i = 0; i < thread.arguments.size(); ++i) {
       arguments[i] = thread.arguments[i];
     }
-    result["args"] = arguments;
+    result[text("args")] = arguments;
   } else {
-    result["args"] = py::tuple();
+    result[text("args")] = py::tuple();
   }
-  result["sp"] = optional_int(thread.stack_pointer);
-  result["pc"] = optional_int(thread.program_counter);
-  result["run_ns"] = optional_int(thread.run_ns);
-  result["slices"] = optional_int(thread.slices);
-  result["start_ticks"] = thread.start_ticks;
-  result["cpu"] = thread.cpu;
-  result["utime"] = thread.user_ticks;
-  result["stime"] = thread.system_ticks;
-  result["minflt"] = thread.minor_faults;
-  result["majflt"] = thread.major_faults;
-  result["moved"] = thread.moved;
-  result["running"] = thread.running;
-  result["frames"] = convert(thread.frames);
-  result["unmerged_python"] = convert(thread.unmerged_python);
-  result["stack_from"] = name(thread.stack_from);
-  result["complete"] = thread.complete;
-  result["stack_problem"] = text_or_none(thread.stack_problem);
-  result["samples"] = py::none();
+  result[text("sp")] = optional_int(thread.stack_pointer);
+  result[text("pc")] = optional_int(thread.program_counter);
+  result[text("run_ns")] = optional_int(thread.run_ns);
+  result[text("slices")] = optional_int(thread.slices);
+  result[text("start_ticks")] = thread.start_ticks;
+  result[text("cpu")] = thread.cpu;
+  result[text("utime")] = thread.user_ticks;
+  result[text("stime")] = thread.system_ticks;
+  result[text("minflt")] = thread.minor_faults;
+  result[text("majflt")] = thread.major_faults;
+  result[text("moved")] = thread.moved;
+  result[text("running")] = thread.running;
+  result[text("frames")] = convert(thread.frames);
+  result[text("unmerged_python")] = convert(thread.unmerged_python);
+  result[text("stack_from")] = text(name(thread.stack_from));
+  result[text("complete")] = thread.complete;
+  result[text("stack_problem")] = text_or_none(thread.stack_problem);
+  result[text("samples")] = py::none();
   if (thread.samples) {
     py::dict samples;
     samples["count"] = thread.samples->count;
     samples["same_leaf"] = thread.samples->same_leaf;
     samples["same_stack"] = thread.samples->same_stack;
     samples["leaves"] = texts(thread.samples->leaves);
-    result["samples"] = samples;
+    result[text("samples")] = samples;
   }
-  result["python_name"] = thread.python_name ? py::object(text(*thread.python_name)) : py::object(py::none());
-  result["ident"] = optional_int(thread.ident);
-  result["holds_gil"] = thread.holds_gil;
-  result["lock"] = convert(thread.lock);
-  result["kernel_stack"] = texts(thread.kernel_stack);
-  result["named_values"] = convert(thread.named_values);
+  result[text("python_name")] =
+      thread.python_name ? py::object(text(*thread.python_name)) : py::object(py::none());
+  result[text("ident")] = optional_int(thread.ident);
+  result[text("holds_gil")] = thread.holds_gil;
+  result[text("lock")] = convert(thread.lock);
+  result[text("kernel_stack")] = texts(thread.kernel_stack);
+  result[text("named_values")] = convert(thread.named_values);
   return result;
 }
 
@@ -249,66 +250,67 @@ py::object convert(const std::optional<capture::Python>& python) {
     return py::none();
   }
   py::dict result;
-  result["version"] = text(python->version);
-  result["layout_from"] = text(python->layout_from);
-  result["free_threaded"] = python->free_threaded;
-  result["gil"] = py::none();
+  result[text("version")] = text(python->version);
+  result[text("layout_from")] = text(python->layout_from);
+  result[text("free_threaded")] = python->free_threaded;
+  result[text("gil")] = py::none();
   if (python->gil) {
     py::dict gil;
-    gil["address"] = python->gil->address;
-    gil["locked"] = python->gil->locked;
-    gil["holder_tid"] = optional_int(python->gil->holder);
-    result["gil"] = gil;
+    gil[text("address")] = python->gil->address;
+    gil[text("locked")] = python->gil->locked;
+    gil[text("holder_tid")] = optional_int(python->gil->holder);
+    result[text("gil")] = gil;
   }
-  result["problem"] = text_or_none(python->problem);
-  result["thread_count"] = python->thread_count;
+  result[text("problem")] = text_or_none(python->problem);
+  result[text("thread_count")] = python->thread_count;
   return result;
 }
 
 py::dict convert(const capture::Task& task) {
   py::dict result;
-  result["kind"] = task.kind == capture::TaskKind::asyncio ? "asyncio" : "greenlet";
-  result["address"] = task.address;
-  result["name"] = text(task.name);
-  result["tid"] = optional_int(task.tid);
-  result["current"] = task.current;
-  result["done"] = task.done;
-  result["moved"] = task.moved;
-  result["exception"] = text_or_none(task.exception);
-  result["awaits"] = text_or_none(task.awaits);
-  result["awaits_address"] = optional_int(task.awaits_object);
-  result["wakes_in_s"] = task.wakes_in_s ? py::object(py::float_(*task.wakes_in_s)) : py::object(py::none());
-  result["frames"] = convert(task.frames);
-  result["named_values"] = convert(task.named_values);
-  result["problem"] = text_or_none(task.problem);
+  result[text("kind")] = task.kind == capture::TaskKind::asyncio ? "asyncio" : "greenlet";
+  result[text("address")] = task.address;
+  result[text("name")] = text(task.name);
+  result[text("tid")] = optional_int(task.tid);
+  result[text("current")] = task.current;
+  result[text("done")] = task.done;
+  result[text("moved")] = task.moved;
+  result[text("exception")] = text_or_none(task.exception);
+  result[text("awaits")] = text_or_none(task.awaits);
+  result[text("awaits_address")] = optional_int(task.awaits_object);
+  result[text("wakes_in_s")] =
+      task.wakes_in_s ? py::object(py::float_(*task.wakes_in_s)) : py::object(py::none());
+  result[text("frames")] = convert(task.frames);
+  result[text("named_values")] = convert(task.named_values);
+  result[text("problem")] = text_or_none(task.problem);
   return result;
 }
 
 py::dict convert(const capture::Process& process) {
   py::dict result;
-  result["pid"] = process.pid;
-  result["error"] = name(process.error);
-  result["error_tid"] = optional_int(process.error_tid);
-  result["exec_changed"] = process.exec_changed;
+  result[text("pid")] = process.pid;
+  result[text("error")] = name(process.error);
+  result[text("error_tid")] = optional_int(process.error_tid);
+  result[text("exec_changed")] = process.exec_changed;
   py::list threads;
   for (const capture::Thread& thread : process.threads) {
     threads.append(convert(thread));
   }
-  result["threads"] = threads;
-  result["python"] = convert(process.python);
+  result[text("threads")] = threads;
+  result[text("python")] = convert(process.python);
   py::list tasks;
   for (const capture::Task& task : process.tasks) {
     tasks.append(convert(task));
   }
-  result["tasks"] = tasks;
-  result["tasks_left_out"] = process.tasks_left_out;
-  result["notes"] = texts(process.notes);
+  result[text("tasks")] = tasks;
+  result[text("tasks_left_out")] = process.tasks_left_out;
+  result[text("notes")] = texts(process.notes);
   py::list rungs;
   for (const capture::Rung& rung : process.rungs) {
     rungs.append(py::make_tuple(rung.source, name(rung.status.state), text(rung.status.reason)));
   }
-  result["rungs"] = rungs;
-  result["stopped_us"] = (process.stopped_ns + 999) / 1000;
+  result[text("rungs")] = rungs;
+  result[text("stopped_us")] = (process.stopped_ns + 999) / 1000;
   return result;
 }
 
@@ -334,6 +336,7 @@ py::list capture_processes(Engine& engine, const std::vector<int>& pids, bool py
     const py::gil_scoped_release release;
     processes = engine.capture(pids, options);
   }
+  const SharedTexts shared;
   py::list result;
   for (const capture::Process& process : processes) {
     result.append(convert(process));
