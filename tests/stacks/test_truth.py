@@ -151,7 +151,11 @@ def test_mpi(tmp_path: Path) -> None:
     if shutil.which("mpicc") is None or shutil.which("mpirun") is None:
         pytest.skip("needs MPI (mpicc, mpirun)")
     program = tmp_path / "mpi_waits"
-    subprocess.run(["mpicc", "-O2", "-o", program, PROGRAMS / "mpi_waits.c"], check=True, timeout=120)
+    command = ["mpicc", "-O2", "-o", program, PROGRAMS / "mpi_waits.c"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    if "mpi.h: No such file" in done.stderr:
+        pytest.skip("needs the headers of MPI")
+    assert done.returncode == 0, done.stderr
     options = ["--allow-run-as-root", "--oversubscribe", "-n", "2"]
     if b"Open MPI" not in subprocess.run(["mpirun", "--version"], capture_output=True, check=True).stdout:
         options = ["-n", "2"]

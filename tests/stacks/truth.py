@@ -28,6 +28,8 @@ PEER_DEADLINE_S = 300.0
 #: Another name of /proc, below which the engine reads what anybody may, and asks the kernel for nothing more.
 WITHOUT_RUNGS = "/proc/."
 
+LOWEST_CODE = 0x1000  # nothing is ever mapped below
+
 Pcs = dict[int, tuple[int, ...]]
 PythonStack = tuple[tuple[str, str, int], ...]  # (file, bare name of the function, line), innermost first
 
@@ -118,7 +120,8 @@ def gdb_pcs(pid: int) -> Pcs:
     for line in _output("gdb", "-nx", "-batch", "-p", str(pid), *arguments, "-x", script).splitlines():
         if line.startswith("PCS "):
             tid, pcs = json.loads(line[4:])
-            found[tid] = tuple(pcs)
+            # Behind code without table it takes whatever lies on the stack for a return address.
+            found[tid] = tuple(pc for pc in pcs if pc >= LOWEST_CODE)
     return found
 
 
