@@ -29,28 +29,47 @@ std::byte* PageReader::allocate(std::size_t size) const {
   return blocks_.emplace_back(std::make_unique_for_overwrite<std::byte[]>(size)).get();
 }
 
-// What cannot be read now is tried again when it is asked for.
+// What cannot be read now is tried again when it is asked for. The kernel's work is per piece and per page of
+// the machine, so what lies between two ranges of one such page is read as well.
 void PageReader::load_wanted() {
-  std::size_t size = 0;
+  constexpr Address machine_page = 4096;
+  struct Extent {
+    Address begin;
+    Address end;
+  };
+  std::vector<Extent> extents;
+  std::vector<std::size_t> extent_of;
   for (const Wanted& wanted : wanted_) {
-    size += wanted.range.to - wanted.range.from;
+    const Address begin = wanted.page * page_size + wanted.range.from;
+    const Address end = wanted.page * page_size + wanted.range.to;
+    if (!extents.empty() && extents.back().begin / machine_page == begin / machine_page) {
+      extents.back().end = end;
+    } else {
+      extents.push_back({begin, end});
+    }
+    extent_of.push_back(extents.size() - 1);
   }
-  if (size == 0) {
+  if (extents.empty()) {
     return;
+  }
+  std::size_t size = 0;
+  for (const Extent& extent : extents) {
+    size += extent.end - extent.begin;
   }
   std::byte* next = allocate(size);
   std::vector<Piece> pieces;
-  pieces.reserve(wanted_.size());
-  for (const Wanted& wanted : wanted_) {
-    const std::size_t length = wanted.range.to - wanted.range.from;
-    pieces.push_back({wanted.page * page_size + wanted.range.from, std::span(next, length)});
-    next += length;
+  pieces.reserve(extents.size());
+  for (const Extent& extent : extents) {
+    pieces.push_back({extent.begin, std::span(next, extent.end - extent.begin)});
+    next += extent.end - extent.begin;
   }
   const std::vector<bool> done = behind_.read_batch(pieces);
-  pages_.reserve(pieces.size());
-  for (std::size_t i = 0; i < pieces.size(); ++i) {
-    if (done[i]) {
-      pages_[wanted_[i].page] = {pieces[i].into.data(), wanted_[i].range, {}};
+  pages_.reserve(wanted_.size());
+  for (std::size_t i = 0; i < wanted_.size(); ++i) {
+    const Piece& piece = pieces[extent_of[i]];
+    if (done[extent_of[i]]) {
+      const Address begin = wanted_[i].page * page_size + wanted_[i].range.from;
+      pages_[wanted_[i].page] = {piece.into.data() + (begin - piece.from), wanted_[i].range, {}};
     }
   }
 }
