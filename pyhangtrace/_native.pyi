@@ -67,7 +67,7 @@ class ThreadCapture(TypedDict):
     tid: int
     comm: str
     state: str  # one letter of /proc/PID/stat; "?" if unreadable
-    wchan: str | None
+    wchan: str | None  # None: not asked for (asleep in a futex call), not visible, or nothing
     syscall: int | None  # None: running or unreadable; -1: blocked, but not in a system call (a page fault)
     args: tuple[int, ...]  # six, or none
     sp: int | None

@@ -170,7 +170,10 @@ std::optional<Thread> read_thread(const proc::TaskDirectory& tasks, int tid, con
   if (!ended(thread.state)) {
     set_activity(thread, call);
   }
-  thread.wait_channel = tasks.wait_channel(tid);
+  // What a thread sleeps in is told by its call already, most often.
+  if (thread.state != 'S' || thread.syscall != SYS_futex) {
+    thread.wait_channel = tasks.wait_channel(tid);
+  }
   if (thread.state == 'D') {
     thread.kernel_stack = tasks.kernel_stack(tid);
   }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -97,8 +98,18 @@ def _engine(state: HelperState) -> Any:
     if engine is None:
         from pyhangtrace import _native
 
+        _allow_descriptors()
         engine = state.kept[_ENGINE] = _native.Engine(state.proc_root)
     return engine
+
+
+def _allow_descriptors() -> None:
+    """The engine keeps two files a thread open, if it may; only this helper process is changed."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    except (OSError, ValueError):
+        return  # then it opens more often
 
 
 def collect(

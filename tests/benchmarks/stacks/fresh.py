@@ -28,6 +28,8 @@ def peak_memory() -> int:
 
 
 def main(repeats: int, pids: list[int]) -> None:
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # as the tool's reader does
     looks = []
     engine = None
     seen: list[_native.ProcessCapture] = []
