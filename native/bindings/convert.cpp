@@ -10,7 +10,7 @@ namespace hangtrace::bindings {
 
 namespace {
 
-constexpr std::size_t longest_shared = 512;
+constexpr std::size_t longest_shared = 4096;  // names of C++ templates are long
 
 struct Hash {
   using is_transparent = void;

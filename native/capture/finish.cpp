@@ -252,7 +252,7 @@ void finish(std::span<Look> looks, const std::string& proc_root, EvalParts& part
   for (const SampledLeaves& sampled : leaves) {
     jobs.push_back({&sampled.look->known->modules(), sampled.stacks});
   }
-  const auto names = unwind::name_stacks(jobs);
+  auto names = unwind::name_stacks(jobs);
   for (std::size_t i = 0; i < leaves.size(); ++i) {
     describe_samples(leaves[i], names[named.size() + i]);
   }
@@ -262,12 +262,13 @@ void finish(std::span<Look> looks, const std::string& proc_root, EvalParts& part
     LockDecoder lock_decoder(look, looks, proc_root);
     for (std::size_t i = 0; i < threads.size(); ++i) {
       const std::vector<unwind::Frame>& unwound = look.unwound[i].frames;
+      threads[i].frames.reserve(unwound.size());
       for (std::size_t k = 0; k < unwound.size(); ++k) {
         Frame frame;
-        frame.function = names[job][i][k].function;
         frame.module = module_name(look, unwound[k], names[job][i][k]);
         frame.address = unwound[k].pc;
         frame.found_by = found_by(unwound[k], names[job][i][k]);
+        frame.function = std::move(names[job][i][k].function);
         threads[i].frames.push_back(std::move(frame));
       }
       lock_decoder.decode(i);
