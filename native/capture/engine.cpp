@@ -28,9 +28,13 @@ struct Engine::State {
     if (records.size() > most_known) {
       records.clear();
     }
-    std::shared_ptr<TaskRecords>& slot = records[pid];
-    Sampled sampled = sample(proc_root, pid, std::move(slot), budget);
-    slot = sampled.records;
+    const auto kept = records.find(pid);
+    Sampled sampled = sample(proc_root, pid, kept == records.end() ? nullptr : kept->second, budget);
+    if (sampled.tasks != nullptr && sampled.tasks->may_stay_open()) {
+      records[pid] = sampled.records;
+    } else {
+      records.erase(pid);
+    }
     return sampled;
   }
 

@@ -186,6 +186,9 @@ std::unique_ptr<TaskDirectory> TaskDirectory::open(const std::string& proc_root,
 
 TaskDirectory::~TaskDirectory() {
   keep_only({});
+  if (counted_) {
+    budget_->give_back();
+  }
 }
 
 void TaskDirectory::close_kept(Files& files) const {

@@ -98,6 +98,9 @@ class TaskDirectory {
   TaskDirectory& operator=(const TaskDirectory&) = delete;
   ~TaskDirectory();
 
+  /// Whether the budget allows to keep it.
+  bool may_stay_open() const { return counted_; }
+
   std::vector<int> list() const;  // sorted
   /// Closes what is kept of threads that are not in the sorted list.
   void keep_only(std::span<const int> tids);
@@ -116,7 +119,9 @@ class TaskDirectory {
   using Buffer = std::array<char, 1024>;
 
   TaskDirectory(Descriptor directory, std::shared_ptr<DescriptorBudget> budget)
-      : directory_(std::move(directory)), budget_(std::move(budget)) {}
+      : directory_(std::move(directory)),
+        budget_(std::move(budget)),
+        counted_(budget_ != nullptr && budget_->take()) {}
   Descriptor open_file(int tid, const char* name) const;
   std::optional<std::string> read_all(int tid, const char* name, std::size_t expected_size) const;
   std::optional<std::string_view> read_once(int tid, const char* name, Buffer& buffer) const;
@@ -125,6 +130,7 @@ class TaskDirectory {
 
   Descriptor directory_;
   std::shared_ptr<DescriptorBudget> budget_;
+  bool counted_;
   // A thread's descriptor never shows another thread: it fails once the thread is gone.
   mutable std::unordered_map<int, Files> kept_;
 };

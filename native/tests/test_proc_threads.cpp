@@ -1,4 +1,5 @@
 #include <doctest/doctest.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "fake_proc.hpp"
@@ -122,6 +123,65 @@ TEST_CASE("task directory: ourselves") {
   CHECK(tasks->list() == std::vector<int>{gettid()});
   CHECK(tasks->stat(gettid())->state == 'R');
   CHECK(tasks->schedstat(gettid()));
+}
+
+TEST_CASE("task directory: files stay open as far as the budget goes, and never show another thread") {
+  const FakeProc proc;
+  for (const char* tid : {"75", "76"}) {
+    proc.write(std::string("75/task/") + tid + "/schedstat", "1 2 3\n");
+    proc.write(std::string("75/task/") + tid + "/syscall", "running\n");
+  }
+  const auto budget = std::make_shared<DescriptorBudget>(3);
+  {
+    const auto tasks = TaskDirectory::open(proc.root(), 75, budget);
+    REQUIRE(tasks);
+    CHECK(tasks->may_stay_open());
+    for (const int tid : {75, 76, 75, 76}) {
+      CHECK(tasks->schedstat(tid) == SchedStat{1, 2, 3});
+      CHECK(tasks->syscall(tid).activity == Activity::running);
+    }
+    CHECK(budget->exhausted());
+    proc.write("75/task/75/schedstat", "4 5 6\n");
+    proc.write("75/task/76/schedstat", "7 8 9\n");
+    CHECK(tasks->schedstat(75) == SchedStat{4, 5, 6});
+    CHECK(tasks->schedstat(76) == SchedStat{7, 8, 9});
+
+    const std::vector<int> left{76};
+    tasks->keep_only(left);
+    CHECK_FALSE(budget->exhausted());
+    CHECK(tasks->schedstat(76) == SchedStat{7, 8, 9});
+
+    const auto other = TaskDirectory::open(proc.root(), 75, std::make_shared<DescriptorBudget>(0));
+    REQUIRE(other);
+    CHECK_FALSE(other->may_stay_open());
+    CHECK(other->schedstat(76) == SchedStat{7, 8, 9});
+  }
+  CHECK(budget->take());
+  CHECK(budget->take());
+  CHECK(budget->take());
+  CHECK_FALSE(budget->take());
+}
+
+TEST_CASE("a kept file of a thread that ended is not taken for one of its successor") {
+  const auto budget = std::make_shared<DescriptorBudget>(8);
+  int ready[2];
+  REQUIRE(pipe(ready) == 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    char byte;
+    close(ready[1]);
+    _exit(read(ready[0], &byte, 1) == 0 ? 0 : 1);
+  }
+  const auto tasks = TaskDirectory::open("/proc", child, budget);
+  REQUIRE(tasks);
+  CHECK(tasks->schedstat(child));
+  close(ready[1]);
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK_FALSE(tasks->schedstat(child));
+  CHECK(tasks->syscall(child).activity == Activity::unknown);
+  CHECK(tasks->list().empty());
+  close(ready[0]);
 }
 
 TEST_CASE("status: what is printed and what is not") {
