@@ -3,6 +3,8 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include <array>
+
 #include "fake_proc.hpp"
 #include "proc/maps.hpp"
 #include "proc/smaps.hpp"
@@ -177,4 +179,39 @@ TEST_CASE("rollup: what this kernel does not print is absent") {
   CHECK(rollup->sizes[key("pss_anon")] == 4096u);
   CHECK_FALSE(rollup->sizes[key("swap")]);
   CHECK_FALSE(read_smaps_rollup(proc.root(), 6));
+}
+
+TEST_CASE("still mapped: seen at once when code, or what an address points to, is another mapping") {
+  constexpr std::size_t page = 4096;
+  const auto query = MapsQuery::open("/proc", getpid());
+  REQUIRE(query);
+  const auto map = [](void* at, int protection) {
+    return mmap(at, page, protection, MAP_PRIVATE | MAP_ANONYMOUS | (at != nullptr ? MAP_FIXED : 0), -1, 0);
+  };
+  void* const data = map(nullptr, PROT_READ | PROT_WRITE);
+  REQUIRE(data != MAP_FAILED);
+  const std::array<Address, 2> addresses{8, reinterpret_cast<Address>(data)};
+  Mapping mapping;
+  if (query->at(addresses[1], false, mapping) == MapsQuery::Answer::failed) {
+    MESSAGE("skipped: the kernel cannot be asked for single mappings (Linux 6.11)");
+    return;
+  }
+  const auto before = read_maps("/proc", getpid());
+  REQUIRE(before);
+  CHECK(still_mapped(*query, *before, addresses));
+
+  REQUIRE(map(data, PROT_READ) == data);
+  CHECK_FALSE(still_mapped(*query, *before, addresses));
+  CHECK(still_mapped(*query, *before, std::span(addresses).first(1)));  // nobody asked for it
+
+  const auto changed = read_maps("/proc", getpid());
+  REQUIRE(changed);
+  CHECK(still_mapped(*query, *changed, addresses));
+  void* const code = map(nullptr, PROT_READ | PROT_EXEC);
+  REQUIRE(code != MAP_FAILED);
+  CHECK_FALSE(still_mapped(*query, *changed, addresses));
+  munmap(code, page);
+  CHECK(still_mapped(*query, *changed, addresses));
+  munmap(data, page);
+  CHECK_FALSE(still_mapped(*query, *changed, addresses));
 }
