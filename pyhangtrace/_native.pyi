@@ -180,6 +180,15 @@ class Engine:
     def python_argv(self, pid: int) -> list[str]:
         """The program's own sys.argv; [] if it is no Python program or unreadable."""
 
+    def source_lines(
+        self, pid: int, addresses: Sequence[int], *, budget_s: float
+    ) -> tuple[list[list[tuple[str, str | None, int | None]]], list[str]]:
+        """(function, file, line) at each address of code, functions inlined there first, innermost first; and why some
+        are missing. From debug information (DWARF 2 to 5) in the file or a separate debug file; [] without.
+
+        For a return address ask for the byte before it. `function` is "" where debug information has no name.
+        """
+
 def thread_counters(pids: Sequence[int], proc_root: str = "/proc") -> list[tuple[int, int, int, int]]:
     """(pid, tid, run_ns, slices) of every thread, from schedstat alone: cheap, touches no memory."""
 

@@ -2,6 +2,9 @@
 
 #include <pybind11/stl.h>
 
+#include <algorithm>
+#include <chrono>
+
 #include "bindings/convert.hpp"
 #include "capture/engine.hpp"
 
@@ -375,6 +378,28 @@ py::object python_global(Engine& engine, int pid, const std::string& module, con
   return value ? convert(*value) : py::object(py::none());
 }
 
+py::tuple source_lines(Engine& engine, int pid, const std::vector<std::uint64_t>& addresses,
+                       double budget_s) {
+  capture::SourceAnswer answer;
+  {
+    const py::gil_scoped_release release;
+    const auto budget = std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+        std::chrono::duration<double>(std::clamp(budget_s, 0.0, 3600.0)));
+    answer = engine.source_lines(pid, addresses, std::chrono::steady_clock::now() + budget);
+  }
+  py::list frames;
+  for (const dwarf::SourceFrames& found : answer.frames) {
+    py::list chain;
+    for (const dwarf::SourceFrame& frame : found) {
+      chain.append(
+          py::make_tuple(text(frame.function), text_or_none(frame.file),
+                         frame.line != 0 ? py::object(py::int_(frame.line)) : py::object(py::none())));
+    }
+    frames.append(chain);
+  }
+  return py::make_tuple(frames, texts(answer.problems));
+}
+
 }  // namespace
 
 void define_engine(py::module_& module) {
@@ -385,7 +410,9 @@ void define_engine(py::module_& module) {
            py::arg("named_locals") = py::none(), py::arg("on_process") = py::none())
       .def("python_environ", &python_environ, py::arg("pid"), py::arg("names"))
       .def("python_global", &python_global, py::arg("pid"), py::arg("module"), py::arg("name"))
-      .def("python_argv", &python_argv, py::arg("pid"));
+      .def("python_argv", &python_argv, py::arg("pid"))
+      .def("source_lines", &source_lines, py::arg("pid"), py::arg("addresses"), py::kw_only(),
+           py::arg("budget_s"));
 }
 
 }  // namespace hangtrace::bindings

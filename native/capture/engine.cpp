@@ -20,6 +20,7 @@ struct Engine::State {
   unwind::UnwindCache tables;
   EvalParts eval_parts{tables.tables()};
   Ladder ladder;
+  SourceFinder sources;
   std::map<int, std::shared_ptr<Known>> known;
   std::shared_ptr<proc::DescriptorBudget> budget;
   std::map<int, std::shared_ptr<TaskRecords>> records;
@@ -141,6 +142,18 @@ std::optional<python::Value> Engine::python_global(int pid, const std::string& m
   std::optional<python::Value> value;
   state_->with_python(pid, [&](python::PythonProcess& python) { value = python.global_value(module, name); });
   return value;
+}
+
+SourceAnswer Engine::source_lines(int pid, std::span<const Address> addresses, dwarf::Deadline deadline) {
+  Sampled sampled = state_->sample_process(pid);
+  const std::shared_ptr<Known> known = state_->open(sampled);
+  if (sampled.tasks != nullptr) {
+    mark_moved(sampled);  // a later look need not read again what did not move
+  }
+  if (!known) {
+    return {std::vector<dwarf::SourceFrames>(addresses.size()), {"its memory cannot be read"}};
+  }
+  return state_->sources.find(known->modules(), addresses, deadline);
 }
 
 }  // namespace hangtrace::capture

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "capture/source_lines.hpp"
 #include "capture/types.hpp"
 
 namespace hangtrace::capture {
@@ -28,6 +29,10 @@ class Engine {
   std::vector<std::string> python_argv(int pid);
   /// A global of an imported module or, with dots, an attribute reached from it; nullopt if it is not there.
   std::optional<python::Value> python_global(int pid, const std::string& module, const std::string& name);
+
+  /// Source positions and inlined functions at addresses of code, from debug information; the address of a
+  /// call is the byte before its return address. Takes long where there is much of it: `deadline` bounds it.
+  SourceAnswer source_lines(int pid, std::span<const Address> addresses, dwarf::Deadline deadline);
 
  private:
   struct State;
