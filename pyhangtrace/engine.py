@@ -15,7 +15,18 @@ from datetime import datetime, timezone
 
 from pyhangtrace import __version__
 from pyhangtrace.analyze import analyze, more_time_wanted, outsiders_wanted
-from pyhangtrace.collect import gpu, kernel, looks, maps, probes, processes, procfs, smaps, stacks
+from pyhangtrace.collect import (
+    gpu,
+    kernel,
+    looks,
+    maps,
+    probes,
+    processes,
+    procfs,
+    smaps,
+    source_lines,
+    stacks,
+)
 from pyhangtrace.collect.guarded import GuardedReader
 from pyhangtrace.collect.looks import Looker, Seen
 from pyhangtrace.collect.tasks import TASKS
@@ -32,6 +43,7 @@ from pyhangtrace.model.evidence import (
     MappedFile,
     ProbeEvidence,
     ProcessFacts,
+    SourcePlace,
     SourceStatus,
     ThreadSample,
 )
@@ -49,6 +61,7 @@ _FIRST_LOOK_S = 2.5  # may have to read the symbols of a gigabyte of libraries f
 _PROBES_READY_S = 0.85  # of the whole run, when the window itself is over sooner
 _PROBE_WINDOW_S = 0.5  # probes slow the system calls of the whole machine a little: never longer
 _WEIGH_S = 0.4
+_LINES_S = 2.0  # asked for by name, and after all that the verdict needs
 _OUTSIDER_ROUNDS = 3
 _MAX_OUTSIDERS = 64
 
@@ -63,6 +76,7 @@ class AttachOptions:
     bpf: bool = True
     allow_stop: bool = False
     max_window_s: float = 3.0
+    lines: bool = False
 
 
 def attach(
@@ -156,6 +170,7 @@ class _Run:
     probed: tuple[tuple[int, ProbeEvidence], ...] = ()
     coverage: list[SourceStatus] = field(default_factory=list)
     attached_s: float = 0.0
+    source: tuple[SourcePlace, ...] = ()
     said: set[str] = field(default_factory=set)
 
     def collect(self, pids: Sequence[int]) -> Evidence:
@@ -173,8 +188,9 @@ class _Run:
             self._stop_for_stacks()
             self._weigh()
             self._finish_probes(window)
-            evidence = self._evidence()
             self.attached_s = window.close()
+        self._read_source_lines()
+        evidence = self._evidence()
         return replace(evidence, cost=self._cost())
 
     def _process_of(self, pid: int) -> int:
@@ -327,6 +343,15 @@ class _Run:
             self.facts[pid] = replace(self.facts[pid], memory=memory)
         self.coverage.append(status)
 
+    def _read_source_lines(self) -> None:
+        """For showing only: the verdict is made of the looks as they are."""
+        if not self.options.lines:
+            return
+        self.source, status = source_lines.collect(
+            self.reader, self.seen[-1].look, budget_s=self._left(_LINES_S)
+        )
+        self.coverage.append(status)
+
     def _window(self) -> float:
         return self.seen[-1].taken - self.seen[0].taken
 
@@ -389,6 +414,7 @@ class _Run:
             cgroup=host.cgroup if host else None,
             gpus=host.gpus if host else (),
             coverage=self._all_coverage(host),
+            source=self.source,
         )
 
     def _framework(self, host: _Host | None) -> str | None:

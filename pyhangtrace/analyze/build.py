@@ -13,6 +13,7 @@ from pyhangtrace.analyze.next_steps import next_steps
 from pyhangtrace.analyze.phase import phase_of
 from pyhangtrace.analyze.progress import Progress
 from pyhangtrace.analyze.scene import Key
+from pyhangtrace.analyze.source_lines import Places, places_of, with_lines
 from pyhangtrace.analyze.words import summary
 from pyhangtrace.model.evidence import ProbeEvidence, ProcessFacts, TaskSample, ThreadSample
 from pyhangtrace.model.kinds import Kind, MemoryVerdict, State, WaitKind
@@ -55,6 +56,7 @@ def build(case: Case, finding: Finding) -> Report:
     oom = any(who.key is not None and died_of_oom(scene, who.key[0]) for who in finding.named)
     memory = weigh(scene, dead_of_oom=oom)
     missing = scene.who.ranks_missing
+    places = places_of(evidence)
     return Report(
         tool_version=evidence.tool_version,
         host=evidence.host.name,
@@ -69,7 +71,7 @@ def build(case: Case, finding: Finding) -> Report:
             ranks_missing=missing,
             phase=phase_of(scene),
         ),
-        processes=tuple(_process(case, scene.processes[pid], ids) for pid in sorted(scene.processes)),
+        processes=tuple(_process(case, scene.processes[pid], ids, places) for pid in sorted(scene.processes)),
         waits=tuple(_wait(case, case.waits[key], ids[key]) for key in order),
         collectives=case.matched.collectives,
         memory=memory,
@@ -139,11 +141,11 @@ def _wait(case: Case, wait: Blocked, identifier: str) -> Wait:
 # -- processes -----------------------------------------------------------------------------------------------
 
 
-def _process(case: Case, process: ProcessFacts, ids: dict[Key, str]) -> ReportProcess:
+def _process(case: Case, process: ProcessFacts, ids: dict[Key, str], places: Places) -> ReportProcess:
     scene = case.scene
     identity = scene.who.by_pid[process.pid]
     probes = dict(scene.evidence.probes)
-    threads = tuple(_thread(case, key, ids) for key in scene.threads_of(process.pid))
+    threads = tuple(_thread(case, key, ids, places) for key in scene.threads_of(process.pid))
     main = scene.thread((process.pid, process.pid))
     memory = process.memory
     coords: dict[str, int | None] = dict(identity.coords)
@@ -205,7 +207,7 @@ def _probe(probe: ProbeEvidence | None) -> Probe | None:
     )
 
 
-def _thread(case: Case, key: Key, ids: dict[Key, str]) -> ReportThread:
+def _thread(case: Case, key: Key, ids: dict[Key, str], places: Places) -> ReportThread:
     samples = case.scene.samples[key]
     sample = samples[-1]
     wait = case.waits.get(key)
@@ -215,7 +217,7 @@ def _thread(case: Case, key: Key, ids: dict[Key, str]) -> ReportThread:
     frames = [
         frame
         for each in (sample.frames, sample.unmerged_python, sample.unmerged_native)
-        for frame in map(report_frame, each)
+        for frame in map(report_frame, with_lines(sample.pid, each, places))
         if frame
     ]
     return ReportThread(

@@ -36,6 +36,11 @@ def _pids(_context: click.Context, _parameter: click.Parameter, values: tuple[st
     help="Stop a thread for some microseconds where nothing else gives its stack. Never one that would notice: in "
     "epoll_wait, semop, sigtimedwait, io_uring_enter and on sockets a stop can end the call with EINTR.",
 )
+@click.option(
+    "--lines",
+    is_flag=True,
+    help="Show file and line of native frames, and inlined functions, where there is debug information.",
+)
 @click.option("--exit-code", "hang_is_failure", is_flag=True, help="Return 1 if a hang was found.")
 def command(
     *,
@@ -46,6 +51,7 @@ def command(
     duration: float | None,
     no_bpf: bool,
     allow_stop: bool,
+    lines: bool,
     hang_is_failure: bool,
 ) -> int:
     """Finds the job that PID belongs to (any rank, launcher or engine process of it), looks twice, and says
@@ -61,7 +67,7 @@ def command(
 
     result = attach(
         wanted,
-        AttachOptions(window_s=duration, bpf=not no_bpf, allow_stop=allow_stop),
+        AttachOptions(window_s=duration, bpf=not no_bpf, allow_stop=allow_stop, lines=lines),
         progress=lambda message: click.echo(message, err=True),
     )
     deliver(result, files, as_json=as_json)

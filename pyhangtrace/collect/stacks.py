@@ -73,7 +73,7 @@ def capture_task(
 ) -> Iterator[tuple[int, Any]]:
     """Task: one picture of all processes by the native engine, which keeps its caches in the helper."""
     options: CaptureOptions = argument
-    found = _engine(state).capture(
+    found = native_engine(state).capture(
         list(pids),
         named_locals=dict(options.named_locals),
         bpf=options.bpf,
@@ -90,10 +90,11 @@ def program_environ_task(
     """Task: os.environ as each Python program sees it now, only the names in `argument`."""
     for pid in pids:
         progress(pid)
-        yield pid, _engine(state).python_environ(pid, list(argument))
+        yield pid, native_engine(state).python_environ(pid, list(argument))
 
 
-def _engine(state: HelperState) -> Any:
+def native_engine(state: HelperState) -> Any:
+    """The engine of the helper, with all that it has learned so far."""
     engine = state.kept.get(_ENGINE)
     if engine is None:
         from pyhangtrace import _native

@@ -11,6 +11,7 @@ from pyhangtrace.collect import (
     processes,
     smaps,
     sockets,
+    source_lines,
     stacks,
 )
 from pyhangtrace.collect.guarded import Task
@@ -21,6 +22,7 @@ TASKS: dict[str, Task] = {
     stacks.CAPTURE_TASK: stacks.capture_task,
     stacks.PROGRAM_ENVIRON_TASK: stacks.program_environ_task,
     stacks.ASLEEP_TASK: stacks.asleep_task,
+    source_lines.SOURCE_LINES_TASK: source_lines.source_lines_task,
     arguments.MEMORY_TASK: arguments.memory_task,
     descriptors.DESCRIBE_TASK: descriptors.describe_task,
     sockets.SOCKETS_TASK: sockets.sockets_task,

@@ -8,6 +8,7 @@ target sees them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pyhangtrace.model.kinds import FdKind, FoundBy, FrameKind, Role, SourceState, StackFrom, TaskKind
@@ -38,6 +39,44 @@ class Frame:
     module: str | None = None
     address: int | None = None
     found_by: FoundBy = FoundBy.CFI
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourcePosition:
+    """Where in its source a function is. `function` is "" if debug information has no name for it."""
+
+    function: str
+    file: str | None = None
+    line: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourcePlace:
+    """What debug information says of one address of code in a process (`code_addresses`).
+
+    `positions`: the functions inlined there, innermost first, and last the function itself.
+    """
+
+    pid: int
+    address: int
+    positions: tuple[SourcePosition, ...]
+
+
+def code_addresses(frames: Sequence[Frame]) -> tuple[int | None, ...]:
+    """For each frame of a stack an address within the instruction it is at; `None` for what is no native frame.
+
+    A caller's address is where it goes on, behind the call. The innermost frame is at its own program counter.
+    """
+    addresses: list[int | None] = []
+    innermost = True
+    for frame in frames:
+        if frame.kind is not FrameKind.NATIVE or frame.address is None:
+            addresses.append(None)
+            continue
+        exact = innermost and frame.found_by in (FoundBy.LEAF, FoundBy.CALL_SITE)
+        addresses.append(frame.address if exact else frame.address - 1)
+        innermost = False
+    return tuple(addresses)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -492,7 +531,9 @@ class Cost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """Everything one run saw on one host."""
+    """Everything one run saw on one host. `source` is for showing the last look's stacks, and no part of what they
+    mean.
+    """
 
     schema: str = SCHEMA
     tool_version: str
@@ -508,6 +549,7 @@ class Evidence:
     gpus: tuple[GpuFacts, ...] = ()
     coverage: tuple[SourceStatus, ...] = ()
     cost: Cost = field(default_factory=Cost)
+    source: tuple[SourcePlace, ...] = ()
 
     @property
     def window_s(self) -> float:

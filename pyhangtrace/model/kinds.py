@@ -188,7 +188,7 @@ class TaskKind(str, Enum):
 
 class FoundBy(str, Enum):
     """How a frame was found. `leaf` is the program counter itself; `call_site` a frame named through its
-    caller.
+    caller; `inlined` a function without a frame of its own, inside the next one outwards.
     """
 
     LEAF = "leaf"
@@ -197,6 +197,7 @@ class FoundBy(str, Enum):
     SCAN = "scan"
     PYTHON = "python"
     CALL_SITE = "call_site"
+    INLINED = "inlined"
 
 
 class StackFrom(str, Enum):

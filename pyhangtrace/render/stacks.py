@@ -6,9 +6,10 @@ comes first, so that one odd rank of a thousand stays visible.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pyhangtrace.model.kinds import FrameKind, TaskKind
+from pyhangtrace.model.kinds import FoundBy, FrameKind, TaskKind
 from pyhangtrace.model.report import Report, ReportFrame, ReportProcess, ReportTask, ReportThread
 
 
@@ -40,10 +41,19 @@ class StackClass:
         return tuple(sorted({member.rank for member in self.members if member.rank is not None}))
 
 
+def python_frames(thread: ReportThread) -> Iterator[ReportFrame]:
+    """The Python frames of a stack, innermost first."""
+    return (frame for frame in thread.stack if frame.kind is FrameKind.PYTHON)
+
+
 def frame_label(frame: ReportFrame) -> str:
-    """How a frame is written in a stack: `step (train.py:12)`, `pthread_mutex_lock (libc.so.6)`."""
+    """How a frame is written in a stack: `step (train.py:12)`, `pthread_mutex_lock (libc.so.6)`, `Py_INCREF [inlined]
+    (object.h:641)`.
+    """
     function = frame.function or "?"
-    if frame.kind is FrameKind.PYTHON and frame.file:
+    if frame.found_by is FoundBy.INLINED:
+        function += " [inlined]"
+    if frame.file:
         where = _basename(frame.file)
         return f"{function} ({where}:{frame.line})" if frame.line else f"{function} ({where})"
     if frame.module:
@@ -117,9 +127,10 @@ def stack_classes(report: Report) -> tuple[StackClass, ...]:
 
 def _identity(frame: ReportFrame) -> tuple[object, ...]:
     # Addresses differ between processes for the same place; names, files and lines do not.
-    if frame.kind is FrameKind.PYTHON:
-        return (frame.kind.value, frame.function, frame.file, frame.line)
-    return (frame.kind.value, frame.function, frame.module)
+    place = (frame.kind.value, frame.function, frame.file, frame.line)
+    return (
+        place if frame.kind is FrameKind.PYTHON else (*place, frame.module, frame.found_by is FoundBy.INLINED)
+    )
 
 
 def _basename(path: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from pyhangtrace.model.kinds import SourceState
+from pyhangtrace.model.kinds import FoundBy, SourceState
 from pyhangtrace.model.quantities import size
 from pyhangtrace.model.report import Report, ReportFrame
 from pyhangtrace.render.clean import clean
@@ -68,7 +68,14 @@ def _stack_data(report: Report) -> dict[str, Any]:
         numbers = []
         for frame in item.frames:
             if frame not in index:
-                key = (frame.kind, frame.function, frame.file, frame.line, frame.module)
+                key = (
+                    frame.kind,
+                    frame.function,
+                    frame.file,
+                    frame.line,
+                    frame.module,
+                    frame.found_by is FoundBy.INLINED,
+                )
                 if key not in seen:
                     seen[key] = len(frames)
                     frames.append(_frame_data(frame))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pyhangtrace.model.kinds import Part, Role
 from pyhangtrace.model.report import Report, ReportProcess, ReportThread, Wait
 from pyhangtrace.render.clean import clean
+from pyhangtrace.render.stacks import python_frames
 from pyhangtrace.render.text.headline import cause_words
 from pyhangtrace.render.text.layout import Row
 from pyhangtrace.render.text.words import (
@@ -253,7 +254,9 @@ def main_rows(report: Report) -> list[Row]:
 def _own_lines(thread: ReportThread) -> list[str]:
     """The stack from the program's own code on, where there is any."""
     own = [
-        frame for frame in thread.stack if frame.file and not any(part in frame.file for part in _LIBRARIES)
+        frame
+        for frame in python_frames(thread)
+        if frame.file and not any(part in frame.file for part in _LIBRARIES)
     ]
     return [f"in {frame_words(frame)}" for frame in own] or _stack_lines(thread)
 
@@ -262,7 +265,7 @@ def _stack_lines(thread: ReportThread | None) -> list[str]:
     """The innermost Python frames, where there are any, else native ones: enough to open the file at the line."""
     if thread is None:
         return []
-    python = [frame for frame in thread.stack if frame.file and not frame.file.endswith(_WRAPPERS)]
+    python = [frame for frame in python_frames(thread) if frame.file and not frame.file.endswith(_WRAPPERS)]
     starters = [(frame.file or "").endswith(_STARTERS) for frame in python]
     # A library's own wait may lie in the same file as its start: only what is outside of the program's code goes.
     own = starters.index(False) if False in starters else len(starters)

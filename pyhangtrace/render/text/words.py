@@ -8,7 +8,7 @@ from pyhangtrace.model.kinds import Role, StackFrom, WaitKind
 from pyhangtrace.model.ranks import fold
 from pyhangtrace.model.report import Collective, Report, ReportFrame, ReportProcess, ReportThread, Wait
 from pyhangtrace.render.clean import clean
-from pyhangtrace.render.stacks import frame_label
+from pyhangtrace.render.stacks import frame_label, python_frames
 from pyhangtrace.render.text.layout import shorten
 
 _KIND_WORDS: dict[WaitKind, str] = {
@@ -149,7 +149,7 @@ def stack_notes(thread: ReportThread | None) -> tuple[str, ...]:
         return (f"{plural(samples.count, 'sample')}: {place}",)
     words = _STACKS_FROM.get(thread.stack_from)
     # Python's own frames are read from its memory, whatever the registers are.
-    only_native = not any(frame.file for frame in thread.stack)
+    only_native = not any(python_frames(thread))
     return (words,) if words is not None and only_native else ()
 
 
