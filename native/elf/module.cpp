@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "elf/cursor.hpp"
+#include "elf/dynamic.hpp"
 #include "elf/zlib.hpp"
 
 namespace hangtrace::elf {
@@ -39,6 +40,19 @@ OpenedModule Module::open(std::unique_ptr<Source> source, std::string path) {
   std::string problem = module->parse();
   if (!problem.empty()) return {nullptr, std::move(problem)};
   return {std::move(module), {}};
+}
+
+OpenedModule Module::open_image(std::unique_ptr<Source> source, std::string path, Address start) {
+  OpenedModule opened = open(std::move(source), std::move(path));
+  if (!opened.module || !opened.module->dynamic_) return opened;
+  Module& module = *opened.module;
+  const auto first = std::ranges::find(module.segments_, std::uint64_t{0}, &Segment::offset);
+  // Section headers are not mapped, as a rule.
+  if (module.sections_.empty() && first != module.segments_.end()) {
+    const auto& [dynamic, size] = *module.dynamic_;
+    module.sections_ = find_dynamic_symbols(module, dynamic, size, start - first->va);
+  }
+  return opened;
 }
 
 std::string Module::parse() {
@@ -83,6 +97,8 @@ std::string Module::parse_segments(std::uint64_t offset, std::size_t count) {
     if (header.p_type == PT_LOAD) {
       segments_.push_back({header.p_vaddr, header.p_offset, header.p_filesz, header.p_memsz,
                            (header.p_flags & PF_X) != 0, (header.p_flags & PF_W) != 0});
+    } else if (header.p_type == PT_DYNAMIC) {
+      dynamic_ = {header.p_vaddr, header.p_filesz};
     } else if (header.p_type == PT_GNU_EH_FRAME) {
       eh_frame_header_ = {header.p_vaddr, header.p_filesz};
     } else if (header.p_type == PT_NOTE && build_id_.empty()) {

@@ -59,6 +59,8 @@ struct OpenedModule {
 class Module {
  public:
   static OpenedModule open(std::unique_ptr<Source> source, std::string path);
+  /// An image that was copied from the memory of a process, where the file's first byte lies at `start`.
+  static OpenedModule open_image(std::unique_ptr<Source> source, std::string path, Address start);
   ~Module();
   Module(const Module&) = delete;
   Module& operator=(const Module&) = delete;
@@ -110,6 +112,7 @@ class Module {
   std::vector<Section> sections_;
   std::vector<std::byte> build_id_;
   std::optional<std::pair<Address, std::uint64_t>> eh_frame_header_;
+  std::optional<std::pair<Address, std::uint64_t>> dynamic_;
   SymbolCachePointer symbols_;
   std::string root_;
   mutable bool debug_file_tried_ = false;

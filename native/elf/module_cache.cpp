@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <optional>
 #include <set>
 
 #include "elf/open.hpp"
@@ -33,10 +34,16 @@ std::unique_ptr<Source> open_descriptor(const std::string& process, const proc::
   return nullptr;
 }
 
+struct Found {
+  std::unique_ptr<Source> source;
+  std::optional<Address> image;  // copied from memory, where the file begins at this address
+};
+
 // What of the file is mapped read-only, at its place in the file.
-std::unique_ptr<Source> copy_image(const std::vector<proc::Mapping>& mappings, const proc::Mapping& mapping,
-                                   const memory::Reader& reader) {
+Found copy_image(const std::vector<proc::Mapping>& mappings, const proc::Mapping& mapping,
+                 const memory::Reader& reader) {
   std::vector<std::byte> image;
+  Address begin = 0;
   for (const proc::Mapping& part : mappings) {
     const bool same = part.inode == mapping.inode && part.dev_major == mapping.dev_major &&
                       part.dev_minor == mapping.dev_minor;
@@ -45,9 +52,10 @@ std::unique_ptr<Source> copy_image(const std::vector<proc::Mapping>& mappings, c
     if (part.offset > max_image || size > max_image - part.offset) continue;
     if (image.size() < part.offset + size) image.resize(part.offset + size);
     reader.read(part.start, std::span(image).subspan(part.offset, size));
+    if (part.offset == 0 && begin == 0) begin = part.start;
   }
-  if (image.empty()) return nullptr;
-  return std::make_unique<BufferSource>(std::move(image));
+  if (image.empty()) return {};
+  return {std::make_unique<BufferSource>(std::move(image)), begin};
 }
 
 std::string map_files_path(const std::string& process, const proc::Mapping& mapping) {
@@ -57,9 +65,9 @@ std::string map_files_path(const std::string& process, const proc::Mapping& mapp
   return process + range;
 }
 
-std::unique_ptr<Source> open_file(const std::string& process, const std::vector<proc::Mapping>& mappings,
-                                  const proc::Mapping& mapping, const memory::Reader& reader) {
-  if (auto source = open_regular(map_files_path(process, mapping))) return source;
+Found open_file(const std::string& process, const std::vector<proc::Mapping>& mappings,
+                const proc::Mapping& mapping, const memory::Reader& reader) {
+  if (auto source = open_regular(map_files_path(process, mapping))) return {std::move(source), std::nullopt};
   const auto right = [&](const FileSource* source) {
     return source != nullptr &&
            (is_mapped(*source, mapping) || holds_what_is_mapped(*source, mappings, mapping, reader));
@@ -67,12 +75,14 @@ std::unique_ptr<Source> open_file(const std::string& process, const std::vector<
   if (!mapping.deleted && mapping.path.starts_with('/')) {
     // A path is shown from our root, and from the target's if that is in another mount namespace.
     for (const std::string& root : {process + "/root", std::string("/")}) {
-      if (auto source = open_below(root, mapping.path); right(source.get())) return source;
+      if (auto source = open_below(root, mapping.path); right(source.get()))
+        return {std::move(source), std::nullopt};
     }
   }
-  if (auto source = open_regular(process + "/exe"); source && is_mapped(*source, mapping)) return source;
+  if (auto source = open_regular(process + "/exe"); source && is_mapped(*source, mapping))
+    return {std::move(source), std::nullopt};
   if (mapping.deleted) {
-    if (auto source = open_descriptor(process, mapping)) return source;
+    if (auto source = open_descriptor(process, mapping)) return {std::move(source), std::nullopt};
   }
   return copy_image(mappings, mapping, reader);
 }
@@ -130,10 +140,11 @@ OpenedModule ModuleCache::open(const std::string& proc_root, int pid,
     retired_.push_back(file.opened.module);
     files_.erase(found);
   }
-  auto source = open_file(process, mappings, mapping, reader);
+  Found file = open_file(process, mappings, mapping, reader);
   // Another process may have the right to open it, so this failure is not kept.
-  if (!source) return {nullptr, "the file cannot be opened or is another one now"};
-  OpenedModule opened = Module::open(std::move(source), mapping.path);
+  if (!file.source) return {nullptr, "the file cannot be opened or is another one now"};
+  OpenedModule opened = file.image ? Module::open_image(std::move(file.source), mapping.path, *file.image)
+                                   : Module::open(std::move(file.source), mapping.path);
   const std::shared_ptr<Module> itself = opened.module;
   if (opened.module) opened = share(std::move(opened.module));
   if (opened.module) opened.module->set_root(process + "/root");

@@ -1,5 +1,8 @@
-// Code for the test of source positions: functions inlined over several levels, from templates, lambdas and another
-// file, with loops and parts that are seldom run. Prints "ready" and waits until its standard input ends.
+// Code for the test of source positions: functions inlined over several levels, from templates, lambdas and
+// another file, with loops and parts that are seldom run. Prints "ready" and waits until its standard input
+// ends.
+#include "lines_target.inc"
+
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,8 +11,6 @@
 #include <numeric>
 #include <string>
 #include <vector>
-
-#include "lines_target.inc"
 
 namespace {
 

@@ -187,6 +187,28 @@ def test_without_the_right_to_map_files(built: Built) -> None:
         names = unprivileged(lambda: functions(pid))
         assert "wrong" not in names
         assert "main" in names
+        assert "exported_wait" in names  # by the tables of the dynamic linker
+
+
+@pytest.mark.root
+def test_a_library_that_may_not_be_read(built: Built) -> None:
+    """It was mapped before its rights were taken away."""
+    with reachable(built), running([built.program, built.library], user=NOBODY, group=NOBODY) as pid:
+        settled(pid)
+        built.library.chmod(0)
+        assert "exported_wait" in unprivileged(lambda: functions(pid))
+
+
+def test_a_library_linked_at_a_high_address(built: Built) -> None:
+    """As by prelink: the difference to where it is mapped is huge, and negative."""
+    run(
+        *("cc", "-O2", "-shared", "-fPIC", "-DLIBRARY", "-Wl,-Ttext-segment=0x7ffff0000000"),
+        *(HERE / "symbol_target.c", "-o", built.library),
+    )
+    with running([built.program, built.library]) as pid:
+        names = functions(pid)
+    assert names[names.index("exported_wait") - 1] == "local_wait"
+    assert "main" in names
 
 
 @contextlib.contextmanager
@@ -305,3 +327,56 @@ def test_code_made_at_run_time_is_named_by_its_perf_map(sharing: str, namespace:
         os.unlink(f"/tmp/perf-{own[0].split()[-1]}.map")
     made = [frame for frame in frames if frame[1] == "made at run time"]
     assert [frame[4] for frame in made] == ["[jit]"], frames
+
+
+PERF_PROGRAM = """
+import sys
+def inner():
+    sys.stdin.read()
+def outer():
+    inner()
+print("ready", flush=True)
+outer()
+"""
+
+
+def pythons_with_perf() -> list[str]:
+    found: dict[str, None] = {sys.executable: None}
+    for version in ("3.12", "3.13", "3.14"):
+        for path in sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python3")):
+            found[str(path)] = None
+        if path_found := shutil.which(f"python{version}"):
+            found[path_found] = None
+    return list(found)
+
+
+@pytest.mark.parametrize("python", pythons_with_perf())
+def test_python_with_perf_support_shows_each_function_once(python: str) -> None:
+    """python -X perf calls every Python function through a trampoline with a name of its own."""
+    probe = (
+        "import sys; "
+        "print(sys.version_info >= (3, 12) and hasattr(sys, 'activate_stack_trampoline'), "
+        "sys.flags.dev_mode)"
+    )
+    answer = subprocess.run(
+        [python, "-X", "perf", "-c", probe], capture_output=True, text=True, timeout=60, check=False
+    )
+    if not answer.stdout.startswith("True"):
+        pytest.skip("this Python has no perf support")
+    with running([python, "-X", "perf", "-c", PERF_PROGRAM]) as pid:
+        try:
+            assert Path(f"/tmp/perf-{pid}.map").exists()
+            thread = settled(pid, python=True)
+            unmerged = settled(pid)["frames"]
+        finally:
+            os.unlink(f"/tmp/perf-{pid}.map")
+    assert thread["complete"], thread["stack_problem"]
+    assert thread["unmerged_python"] == []
+    labels = [frame[1] for frame in thread["frames"]]
+    ours = ["inner", "outer", "<module>"]
+    assert [label for label in labels if label in ours] == ours, labels
+    assert not [label for label in labels if label.startswith("py::")]
+    # Without Python's own frames the trampolines are what shows its functions.
+    trampolines = [frame for frame in unmerged if frame[1].startswith("py::")]
+    assert [frame[1].split(":")[2] for frame in trampolines] == ours
+    assert {frame[4] for frame in trampolines} == {"[jit]"}
