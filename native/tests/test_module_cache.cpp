@@ -7,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <random>
 
 #include "elf/module_cache.hpp"
 #include "elf/process_modules.hpp"
@@ -171,4 +172,52 @@ TEST_CASE("text moved to anonymous memory keeps its names, other code there gets
   CHECK(location(1) == "");
   ::munmap(base, size);
   std::filesystem::remove(path);
+}
+
+TEST_CASE("what is left of a library in memory still names what it exports") {
+  // This program's C library as it lies in memory, without the section headers that only the file has.
+  const memory::ProcessReader reader(::getpid());
+  const auto mappings = proc::read_maps("/proc", ::getpid());
+  REQUIRE(mappings);
+  const auto here = reinterpret_cast<elf::Address>(&::getpid);
+  const proc::Mapping* library = proc::find_mapping(*mappings, here);
+  REQUIRE(library != nullptr);
+  Bytes image;
+  elf::Address start = 0;
+  for (const proc::Mapping& part : *mappings) {
+    if (part.inode != library->inode || part.writable || !part.readable) continue;
+    const std::size_t size = part.end - part.start;
+    if (image.size() < part.offset + size) image.resize(part.offset + size);
+    REQUIRE(reader.read(part.start, std::span(image).subspan(part.offset, size)));
+    if (part.offset == 0) start = part.start;
+  }
+  REQUIRE(start != 0);
+  const auto open = [&](Bytes bytes) {
+    return elf::Module::open_image(std::make_unique<elf::BufferSource>(std::move(bytes)), "image", start)
+        .module;
+  };
+  const auto module = open(image);
+  REQUIRE(module);
+  REQUIRE(module->section(".dynsym") != nullptr);
+  CHECK(elf::find_symbol(*module, "getpid") == here - start);
+  const elf::SymbolQuery query{module.get(), here - start};
+  const elf::Symbol* symbol = elf::symbolize(std::span(&query, 1)).front();
+  REQUIRE(symbol != nullptr);
+  CHECK(symbol->name == "getpid");
+
+  // Damage to where these tables are found ends in no names, or in other ones, but never outside of the
+  // image.
+  std::mt19937 random(20240607);
+  const std::uint64_t tables = module->section(".dynsym")->offset;
+  for (int round = 0; round < 200; ++round) {
+    Bytes damaged = image;
+    for (int change = 0; change < 8; ++change) {
+      const std::size_t at = random() % 2 == 0 ? 64 + random() % 832 : random() % (2 * tables);
+      damaged[at] = static_cast<std::byte>(random() % 3 == 0 ? 0xff : random());
+    }
+    if (const auto broken = open(std::move(damaged))) {
+      const elf::SymbolQuery again{broken.get(), here - start};
+      elf::symbolize(std::span(&again, 1));
+    }
+  }
 }
