@@ -27,6 +27,7 @@ const std::vector<Expected> recorded{
     {"x86_64_alloca", all, End::thread_start},
     {"x86_64_aligned", all, End::thread_start},
     {"x86_64_aligned_alloca", all, End::thread_start},
+    {"x86_64_in_alloca", all, End::thread_start},
     {"x86_64_signal", all, End::thread_start},
     {"x86_64_thread", all, End::thread_start},
     {"x86_64_stub", all, End::thread_start},
@@ -36,6 +37,9 @@ const std::vector<Expected> recorded{
     {"aarch64_alloca", 1, End::unknown_register},
     {"aarch64_aligned", 1, End::unknown_register},
     {"aarch64_aligned_alloca", 1, End::unknown_register},
+    {"aarch64_in_plain", all, End::thread_start},
+    {"aarch64_in_alloca", all, End::thread_start},
+    {"aarch64_in_clang_frame", all, End::thread_start},
     {"aarch64_signal", 1, End::unknown_register},
     {"aarch64_thread", 1, End::unknown_register},
     {"aarch64_signed", 1, End::unknown_register},
@@ -98,5 +102,21 @@ TEST_CASE("signal frames are marked, and the interrupted instruction is looked u
       CHECK(stack.frames[i + 1].va == stack.frames[i + 1].pc - stack.frames[i + 1].bias);
     }
     CHECK(signals == 1);
+  }
+}
+
+TEST_CASE("a frame pointer that is needed and not known is found, and the frame says how") {
+  const std::pair<const char*, FoundBy> cases[] = {{"x86_64_in_alloca", FoundBy::scan},
+                                                   {"aarch64_in_alloca", FoundBy::scan},
+                                                   {"aarch64_in_clang_frame", FoundBy::prologue}};
+  for (const auto& [name, found_by] : cases) {
+    CAPTURE(std::string(name));
+    Snapshot snapshot(path_of(name));
+    const unwind::Stack plain = snapshot.unwind(snapshot.pc_sp(), {.repair = false});
+    CHECK(plain.frames.size() == 1);
+    CHECK(plain.end == End::unknown_register);
+    const unwind::Stack stack = snapshot.unwind(snapshot.pc_sp());
+    REQUIRE(stack.frames.size() > 1);
+    CHECK(stack.frames[1].found_by == found_by);
   }
 }

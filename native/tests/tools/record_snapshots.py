@@ -65,15 +65,19 @@ class Shape:
     argument: str
     options: tuple[str, ...] = ("-static",)
     stop: str = "stop_here"  # or: plt, vdso
+    returns: int = 0  # so many functions are left before the snapshot is taken
+    clang: bool = False  # compiled by clang, which on aarch64 tells the CFA by the frame pointer
     cpu: str = "cortex-a57"  # without pointer authentication: gdb needs qemu >= 8 to see through it
 
 
+CLANG = ("-static", "-fno-omit-frame-pointer", "-Wno-unknown-attributes")
 SHAPES = (
     Shape("x86_64_plain", "x86_64", "plain"),
     Shape("x86_64_frame_pointer", "x86_64", "plain", ("-static", "-fno-omit-frame-pointer")),
     Shape("x86_64_alloca", "x86_64", "alloca"),
     Shape("x86_64_aligned", "x86_64", "aligned"),
     Shape("x86_64_aligned_alloca", "x86_64", "aligned_alloca"),
+    Shape("x86_64_in_alloca", "x86_64", "alloca", returns=2),
     Shape("x86_64_signal", "x86_64", "signal"),
     Shape("x86_64_thread", "x86_64", "thread"),
     Shape("x86_64_stub", "x86_64", "stub", ("-no-pie", "-Wl,-z,lazy", "-fcf-protection=none"), "plt"),
@@ -83,6 +87,9 @@ SHAPES = (
     Shape("aarch64_alloca", "aarch64", "alloca"),
     Shape("aarch64_aligned", "aarch64", "aligned"),
     Shape("aarch64_aligned_alloca", "aarch64", "aligned_alloca"),
+    Shape("aarch64_in_plain", "aarch64", "plain", returns=1),
+    Shape("aarch64_in_alloca", "aarch64", "alloca", returns=2),
+    Shape("aarch64_in_clang_frame", "aarch64", "plain", CLANG, returns=1, clang=True),
     Shape("aarch64_signal", "aarch64", "signal"),
     Shape("aarch64_thread", "aarch64", "thread"),
     Shape("aarch64_signed", "aarch64", "alloca", ("-static", "-mbranch-protection=standard"), cpu="max"),
@@ -109,6 +116,8 @@ def inside_gdb() -> None:
         gdb.execute("continue")
         for _ in range(5):
             gdb.execute("stepi")
+    for _ in range(int(os.environ["SNAPSHOT_RETURNS"])):
+        gdb.execute("finish")
     inferior = gdb.selected_inferior()
     frame = gdb.newest_frame()
     registers = [int(frame.read_register(name)) & 2**64 - 1 for name in DWARF_NAMES[machine]]
@@ -246,7 +255,7 @@ def run(shape: Shape, program: Path, output: Path, cpu: str, stack_size: int = 0
     environment = dict(
         os.environ, SNAPSHOT=str(output), SNAPSHOT_MACHINE=shape.machine, SNAPSHOT_STOP=shape.stop, LC_ALL="C"
     )
-    environment["SNAPSHOT_SIZE"] = str(stack_size)
+    environment |= {"SNAPSHOT_SIZE": str(stack_size), "SNAPSHOT_RETURNS": str(shape.returns)}
     if shape.stop == "plt":
         sections = subprocess.run(
             ["readelf", "-SW", program], capture_output=True, text=True, check=True
@@ -278,18 +287,20 @@ def run(shape: Shape, program: Path, output: Path, cpu: str, stack_size: int = 0
 
 
 def record(shape: Shape, directory: Path) -> None:
-    compiler = "aarch64-linux-gnu-gcc" if shape.machine == "aarch64" else "gcc"
+    compiler = ["aarch64-linux-gnu-gcc" if shape.machine == "aarch64" else "gcc"]
+    if shape.clang:
+        compiler = ["clang", f"--target={shape.machine}-linux-gnu"]
     assert SOURCE is not None
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
         program = scratch / "program"
-        subprocess.run([compiler, "-O2", "-pthread", *shape.options, SOURCE, "-o", program], check=True)
+        subprocess.run([*compiler, "-O2", "-pthread", *shape.options, SOURCE, "-o", program], check=True)
         seen = run(shape, program, scratch / "plain.json", Shape.cpu)
         frames = seen["frames"]
         if shape.cpu != Shape.cpu:
             size = len(seen["stack"][1]) // 2  # type: ignore[index]
             seen = run(shape, program, scratch / "seen.json", shape.cpu, size)
-        version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
+        version = subprocess.run([*compiler, "--version"], capture_output=True, text=True, check=True).stdout
         writer = Writer()
         writer.add(
             f"# snapshot_shapes.c, {shape.argument}: {version.splitlines()[0]} -O2 {' '.join(shape.options)}"
