@@ -11,7 +11,8 @@ namespace {
 
 using elf::Cursor;
 
-constexpr std::size_t max_remembered = 32;
+constexpr std::size_t max_remembered = 32;  // at once
+constexpr int max_remembers = 4096;         // in one program
 constexpr std::size_t max_expressions = 64 << 10;
 
 std::uint64_t read_id(Cursor& cursor, const Entry& entry, Flavour flavour) {
@@ -127,7 +128,7 @@ class Program {
   }
 
   bool remember() {
-    if (remembered_.size() >= max_remembered) return false;
+    if (remembered_.size() >= max_remembered || ++remembers_ > max_remembers) return false;
     // Expressions are only ever appended, so ranges of the remembered row still hold.
     std::vector<std::byte> expressions = std::move(row_.expressions);
     row_.expressions.clear();
@@ -267,6 +268,7 @@ class Program {
   bool done_ = false;
   Rule ignored_;
   std::vector<Row> remembered_;
+  int remembers_ = 0;
 };
 
 // Rows are kept, so they hold no expressions of other addresses.

@@ -11,15 +11,16 @@ namespace hangtrace::unwind {
 
 namespace {
 
-constexpr std::uint64_t max_entry = 256 << 10;
+constexpr std::uint64_t max_entry = 64 << 10;  // the largest in libtorch_cpu has 7.3 KiB
 constexpr std::uint64_t max_debug_frame = 64 << 20;
 constexpr std::size_t max_entries = 4 << 20;
 constexpr std::size_t max_cies = 4096;
-constexpr std::uint64_t max_cie_bytes = 64 << 20;
+constexpr std::uint64_t max_cie_bytes = 16 << 20;
 constexpr std::uint64_t max_indexed_bytes = 256 << 20;
 constexpr std::uint64_t max_scanned = 256 << 20;
 constexpr std::size_t max_rows = 16384;
 constexpr std::size_t max_row_bytes = 32 << 20;
+constexpr std::size_t bytes_a_step = 256;
 constexpr int max_overlap = 16;  // entries of the same or an enclosing range before the one that begins last
 
 }  // namespace
@@ -309,7 +310,9 @@ FrameTable::Answer FrameTable::row(Address va) {
   const auto known = rows_.find(va);
   if (known != rows_.end()) return known->second;
   Answer answer;
+  int cost = 0;
   if (const auto found = find(va, answer.broken)) {
+    cost = static_cast<int>((found->entry.bytes.size() + found->cie->instructions.size()) / bytes_a_step);
     auto row = evaluate(found->entry, found->range, *found->cie, va);
     answer.broken = !row;
     if (row) answer.row = std::make_shared<const Row>(std::move(*row));
@@ -320,6 +323,7 @@ FrameTable::Answer FrameTable::row(Address va) {
     row_bytes_ = 0;
   }
   rows_.emplace(va, answer);
+  answer.cost = cost;
   return answer;
 }
 

@@ -12,7 +12,8 @@ namespace hangtrace::unwind {
 
 namespace {
 
-constexpr int max_words = 1'000'000;  // a fraction of a second
+constexpr int max_words = 1'000'000;   // a fraction of a second
+constexpr int max_frames = 1'000'000;  // walked, for all threads and attempts together: as long
 
 // Where return addresses are signed, the signature is in the bits above those of a user address, bit 55 aside
 // (kernel, Documentation/arch/arm64/pointer-authentication.rst). How many these are depends on the kernel;
@@ -58,7 +59,8 @@ Unwinder::Unwinder(elf::ProcessModules& modules, UnwindCache& cache, Options opt
       cache_(cache),
       options_(options),
       calls_(std::make_unique<CallResolver>(modules, cache.tables())),
-      words_left_(max_words) {}
+      words_left_(max_words),
+      frames_left_(max_frames) {}
 
 Unwinder::~Unwinder() = default;
 
@@ -66,12 +68,14 @@ Stack Unwinder::unwind(const Registers& start, StackCopy copy) const {
   const StackMemory memory(copy.base, copy.bytes, modules_.reader(), modules_.mappings(), copy.only);
   Budget budget;
   const int words = budget.words = std::min(budget.words, words_left_);
+  const int frames = budget.frames = std::min(budget.frames, frames_left_);
   const Layout& layout = start.layout();
   calls_->set_machine(layout.machine);
   const WalkContext context{modules_, cache_.tables(), *calls_, memory,
                             options_, budget,          layout,  address_mask(layout, modules_.mappings())};
   Stack stack = Walk(context, 0).run(start, true, FoundBy::leaf);
   words_left_ -= words - std::max(budget.words, 0);
+  frames_left_ -= frames - std::max(budget.frames, 0);
   return stack;
 }
 

@@ -95,7 +95,8 @@ class Unwinder {
   UnwindCache& cache_;
   Options options_;
   std::unique_ptr<CallResolver> calls_;
-  mutable int words_left_;  // of stack that may be searched, for all threads together
+  mutable int words_left_;   // of stack that may be searched, for all threads together
+  mutable int frames_left_;  // the same for frames, those of attempts to repair included
 };
 
 }  // namespace hangtrace::unwind

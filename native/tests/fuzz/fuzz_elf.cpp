@@ -99,6 +99,48 @@ Bytes with_everything() {
   return builder.build();
 }
 
+// As much work as a table can ask for: every FDE has a CIE of its own, as long as CIEs may be, and all of
+// these lie over each other.
+Bytes greedy_entries() {
+  constexpr std::uint32_t count = 3000;
+  constexpr std::uint32_t long_cie = 60 << 10;
+  ElfBuilder builder;
+  const auto text = builder.add_section(".text", SHT_PROGBITS, Bytes(0x300, std::byte{0x90}));
+  Bytes frames;
+  append_value(frames, count * 20 + 4);
+  append_value(frames, std::uint32_t{0});
+  for (std::uint32_t i = 0; i < count; ++i) {
+    append_value(frames, long_cie);
+    append_value(frames, std::uint32_t{0});
+    append(frames, bytes_of({1, 0, 1, 0x78, 16, 0x0c, 7, 8, 0x0a, 0x0b, 0, 0}));
+  }
+  for (std::uint32_t i = 0; i < count; ++i) {
+    append_value(frames, std::uint32_t{20});
+    append_value(frames, static_cast<std::uint32_t>(frames.size()) - (8 + i * 20));
+    append_value(frames, std::uint64_t{text});
+    append_value(frames, std::uint64_t{0x100});
+  }
+  frames.resize(frames.size() + 2 * long_cie);
+  builder.add_section(".eh_frame", SHT_PROGBITS, frames);
+  return builder.build();
+}
+
+// One function with more instructions than any compiler writes, each of which copies all there is.
+Bytes greedy_instructions() {
+  ElfBuilder builder;
+  const auto text = builder.add_section(".text", SHT_PROGBITS, Bytes(0x300, std::byte{0x90}));
+  EhFrameBuilder frames(bytes_of({0x0c, 7, 8, 0x90, 1}));
+  Bytes instructions;
+  for (int i = 0; i < 500; ++i) {
+    append(instructions, bytes_of({0x10, 6, 100}));
+    append(instructions, Bytes(100, std::byte{0x96}));
+  }
+  while (instructions.size() < 60 << 10) append(instructions, bytes_of({0x0a, 0x0b}));
+  frames.add_fde(text, 0x300, instructions);
+  builder.add_section(".eh_frame", SHT_PROGBITS, frames.build());
+  return builder.build();
+}
+
 }  // namespace
 
 std::vector<Bytes> fuzz_seeds() {
@@ -106,7 +148,7 @@ std::vector<Bytes> fuzz_seeds() {
   const std::uint16_t machine = EM_AARCH64;
   std::memcpy(arm.data() + offsetof(Elf64_Ehdr, e_machine), &machine, sizeof machine);
   // The made ones are small and hold everything: most inputs come from them.
-  std::vector<Bytes> seeds;
+  std::vector<Bytes> seeds{greedy_entries(), greedy_instructions()};
   for (int i = 0; i < 20; ++i) {
     seeds.push_back(with_everything());
     seeds.push_back(arm);
