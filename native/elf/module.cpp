@@ -16,6 +16,7 @@ namespace {
 constexpr std::size_t max_program_headers = 4096;
 constexpr std::size_t max_sections = 65536;
 constexpr std::uint64_t max_section_names = 4 << 20;
+constexpr std::size_t max_section_name = 256;
 constexpr std::uint64_t max_notes = 64 << 10;
 
 template <class T>
@@ -120,8 +121,8 @@ void Module::parse_sections(std::uint64_t offset, std::size_t count, std::size_t
   for (const Elf64_Shdr& header : headers) {
     Cursor cursor(text);
     cursor.seek(header.sh_name);
-    sections_.push_back({std::string(cursor.cstring()), header.sh_type, header.sh_link, header.sh_flags,
-                         header.sh_addr, header.sh_offset, header.sh_size});
+    sections_.push_back({std::string(cursor.cstring().substr(0, max_section_name)), header.sh_type,
+                         header.sh_link, header.sh_flags, header.sh_addr, header.sh_offset, header.sh_size});
     if (header.sh_type == SHT_NOTE && build_id_.empty()) parse_notes(header.sh_offset, header.sh_size);
   }
 }

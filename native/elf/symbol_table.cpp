@@ -9,6 +9,7 @@ namespace {
 
 constexpr std::size_t max_name = 64 << 10;
 constexpr std::uint64_t page_size = 4096;
+constexpr std::size_t max_positions = 1 << 16;
 
 // Whether it must be read from the disk, judged by its first and last bytes.
 bool is_cold(const Source& source, std::uint64_t offset, std::uint64_t size) {
@@ -74,7 +75,7 @@ std::unordered_map<std::uint32_t, std::size_t> SymbolTable::positions(
   std::size_t longest = 0;
   for (const std::string_view name : names) longest = std::max(longest, name.size() + 1);
   std::vector<char> window(std::min<std::uint64_t>(strings_.size, (1 << 20) + longest));
-  for (std::uint64_t begin = 0; begin < strings_.size;) {
+  for (std::uint64_t begin = 0; begin < strings_.size && result.size() < max_positions;) {
     const std::size_t count = std::min<std::uint64_t>(window.size(), strings_.size - begin);
     if (!module_->bytes().read_through(strings_.offset + begin,
                                        std::as_writable_bytes(std::span(window).first(count))))

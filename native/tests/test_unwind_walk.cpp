@@ -114,7 +114,7 @@ struct Program {
     elf::ProcessModules process(modules, "/nonexistent", 0, mappings, reader);
     const unwind::Unwinder unwinder(process, cache, options);
     const auto copy = std::span(stack).subspan(sp - stack_at);
-    return unwinder.unwind(unwind::Registers::from_pc_sp(pc, sp), {sp, copy});
+    return unwinder.unwind(unwind::Registers::from_pc_sp(pc, sp, unwind::x86_64), {sp, copy});
   }
 
   // leaf <- inner <- outer; returns the leaf's stack pointer.

@@ -141,6 +141,28 @@ Bytes greedy_instructions() {
   return builder.build();
 }
 
+// All sections have the longest name, and every string is one that is asked for.
+Bytes greedy_names() {
+  ElfBuilder builder;
+  const auto text = builder.add_section(".text", SHT_PROGBITS, Bytes(0x300, std::byte{0x90}));
+  builder.add_symbols({{"main", text, 0x300}});
+  Bytes strings;
+  while (strings.size() < 4 << 20) append(strings, std::as_bytes(std::span("main")));
+  builder.add_section(".dynstr", SHT_STRTAB, strings);
+  builder.add_section(".dynsym", SHT_DYNSYM, Bytes(sizeof(Elf64_Sym)), 4);
+  for (int i = 0; i < 4000; ++i) builder.add_section("", SHT_NULL, {});
+  const std::string longest(3 << 20, 'x');
+  builder.add_section(longest, SHT_NULL, {});
+  Bytes file = builder.build();
+  Elf64_Ehdr header;
+  std::memcpy(&header, file.data(), sizeof header);
+  for (std::size_t i = 6; i < header.e_shnum; ++i) {
+    const std::uint32_t name = 4100;  // behind the others: into the long one
+    std::memcpy(&file[header.e_shoff + i * sizeof(Elf64_Shdr)], &name, sizeof name);
+  }
+  return file;
+}
+
 }  // namespace
 
 std::vector<Bytes> fuzz_seeds() {
@@ -148,7 +170,7 @@ std::vector<Bytes> fuzz_seeds() {
   const std::uint16_t machine = EM_AARCH64;
   std::memcpy(arm.data() + offsetof(Elf64_Ehdr, e_machine), &machine, sizeof machine);
   // The made ones are small and hold everything: most inputs come from them.
-  std::vector<Bytes> seeds{greedy_entries(), greedy_instructions()};
+  std::vector<Bytes> seeds{greedy_entries(), greedy_instructions(), greedy_names()};
   for (int i = 0; i < 20; ++i) {
     seeds.push_back(with_everything());
     seeds.push_back(arm);
