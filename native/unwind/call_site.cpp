@@ -65,7 +65,11 @@ std::optional<Registers> CallResolver::straight_return(const elf::Location& loca
   if (machine == nullptr) return std::nullopt;
   std::array<std::uint8_t, longest_straight_return> bytes{};
   auto after = machine->straight_return(read_code(location, bytes, 1), registers, memory);
-  return after && follows_call(*after->get(after->layout().program_counter)) ? after : std::nullopt;
+  if (!after) return std::nullopt;
+  // A frame pointer that is none could lead inwards.
+  const unsigned stack_pointer = after->layout().stack_pointer;
+  if (*after->get(stack_pointer) <= *registers.get(stack_pointer)) return std::nullopt;
+  return follows_call(*after->get(after->layout().program_counter)) ? after : std::nullopt;
 }
 
 std::optional<Address> CallResolver::slot_value(Address slot) {
