@@ -78,7 +78,13 @@ void fuzz_one(std::span<const std::byte> input) {
   process->module_global("torch.version", "__version__");
   for (const python::PythonThread& thread : state->threads) {
     const int not_owners[] = {79};
-    process->describe_lock(*state, thread, FakePython::kBase + input.size() / 2, not_owners);
+    // The words that a lock object among the locals points to are what threads sleep on.
+    const std::vector<memory::Address> slots =
+        thread.frames.empty() ? std::vector<memory::Address>{} : thread.frames[0].slots;
+    for (const memory::Address slot : std::span(slots).first(std::min<std::size_t>(slots.size(), 8))) {
+      const auto futex = memory.read_value<memory::Address>(slot + 16);
+      if (futex) process->describe_lock(*state, thread, *futex, not_owners);
+    }
     for (std::size_t i = 0; i < std::min<std::size_t>(thread.frames.size(), 8); ++i) {
       process->frame_local(thread, i, "group");
       if (!thread.frames[i].slots.empty()) process->attribute(thread.frames[i].slots[0], "name");

@@ -2,6 +2,7 @@
 #include "elf/process_modules.hpp"
 #include "memory/buffer_reader.hpp"
 #include "tests/fuzz/harness.hpp"
+#include "unwind/expression.hpp"
 #include "unwind/naming.hpp"
 #include "unwind/unwinder.hpp"
 
@@ -138,6 +139,21 @@ std::vector<Bytes> fuzz_seeds() {
   arm[8] = 0;
   arm[9] = (t + 0x0c) | std::uint64_t{0x2b} << 48;
   std::vector<Bytes> seeds;
+  // Every operator, with an operand where it takes one, again and again: also as it is run, as an expression.
+  Bytes operators;
+  for (const unsigned operation : {0x03u, 0x0eu, 0x0fu}) {
+    append(operators, bytes_of({operation}));
+    append_value(operators, stack_at + 8 * operation);
+  }
+  append(operators, bytes_of({0x06, 0x08, 1,    0x09, 2,    0x0a, 3,    0,    0x0b, 4,    0,    0x0c, 5,
+                              0,    0,    0,    0x0d, 6,    0,    0,    0,    0x10, 7,    0x11, 8,    0x12,
+                              0x12, 0x13, 0x14, 0x15, 1,    0x16, 0x17, 0x19, 0x1a, 0x12, 0x1b, 0x31, 0x1c,
+                              0x12, 0x1d, 0x3f, 0x1e, 0x1f, 0x20, 0x35, 0x21, 0x3a, 0x22, 0x23, 9,    0x34,
+                              0x24, 0x31, 0x25, 0x32, 0x26, 0x37, 0x27, 0x30, 0x28, 0,    0,    0x33, 0x29,
+                              0x33, 0x2a, 0x33, 0x2b, 0x33, 0x2c, 0x33, 0x2d, 0x33, 0x2e, 0x2f, 0,    0,
+                              0x77, 8,    0x8f, 0,    0x92, 31,   0,    0x77, 0,    0x94, 4,    0x96}));
+  for (unsigned flags : {0u, unsigned{is_arm}})
+    seeds.push_back(input(flags | all_registers, 0xc2, 0, x86_text(), operators, chain));
   for (const unsigned flags :
        {0u, unsigned{all_registers}, unsigned{without_sections}, unsigned{starts_in_jit}}) {
     for (const auto& stack : {chain, variable, signalled, from_jit})
@@ -173,6 +189,15 @@ void fuzz_one(std::span<const std::byte> bytes) {
   Bytes stack(stack_size);
   const auto stack_bytes = taker.bytes(stack_size);
   std::ranges::copy(stack_bytes, stack.begin());
+
+  {
+    memory::BufferReader memory;
+    memory.add(stack_at, stack);
+    const std::vector<proc::Mapping> nowhere;
+    const unwind::StackMemory around(stack_at, stack, memory, nowhere);
+    unwind::run_expression(frames.first(std::min<std::size_t>(frames.size(), 256)), registers, around,
+                           stack_at);
+  }
 
   ElfBuilder builder;
   const auto va = builder.add_section(".text", SHT_PROGBITS, Bytes(text.begin(), text.end()));
