@@ -269,6 +269,9 @@ void finish(std::span<Look> looks, const std::string& proc_root, EvalParts& part
         frame.address = unwound[k].pc;
         frame.found_by = found_by(unwound[k], names[job][i][k]);
         frame.function = std::move(names[job][i][k].function);
+        if (frame.function.empty() && unwound[k].signal_frame) {
+          frame.function = "<signal handler called>";  // the C library's trampoline seldom has a symbol
+        }
         threads[i].frames.push_back(std::move(frame));
       }
       lock_decoder.decode(i);

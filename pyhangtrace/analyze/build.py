@@ -15,8 +15,8 @@ from pyhangtrace.analyze.progress import Progress
 from pyhangtrace.analyze.scene import Key
 from pyhangtrace.analyze.source_lines import Places, places_of, with_lines
 from pyhangtrace.analyze.words import summary
-from pyhangtrace.model.evidence import ProbeEvidence, ProcessFacts, TaskSample, ThreadSample
-from pyhangtrace.model.kinds import Kind, MemoryVerdict, State, WaitKind
+from pyhangtrace.model.evidence import Frame, ProbeEvidence, ProcessFacts, TaskSample, ThreadSample
+from pyhangtrace.model.kinds import FrameKind, Kind, MemoryVerdict, State, WaitKind
 from pyhangtrace.model.quantities import size
 from pyhangtrace.model.report import (
     Cleared,
@@ -27,6 +27,7 @@ from pyhangtrace.model.report import (
     Probe,
     Report,
     ReportCost,
+    ReportFrame,
     ReportHolder,
     ReportMemory,
     ReportProcess,
@@ -214,12 +215,8 @@ def _thread(case: Case, key: Key, ids: dict[Key, str], places: Places) -> Report
     switches = None
     if len(samples) > 1 and samples[0].slices is not None and sample.slices is not None:
         switches = max(0, sample.slices - samples[0].slices)
-    frames = [
-        frame
-        for each in (sample.frames, sample.unmerged_python, sample.unmerged_native)
-        for frame in map(report_frame, with_lines(sample.pid, each, places))
-        if frame
-    ]
+    frames = _frames(with_lines(sample.pid, sample.frames, places))
+    apart = _frames(with_lines(sample.pid, (*sample.unmerged_python, *sample.unmerged_native), places))
     return ReportThread(
         tid=sample.tid,
         name=sample.name,
@@ -233,9 +230,20 @@ def _thread(case: Case, key: Key, ids: dict[Key, str], places: Places) -> Report
         holds_gil=sample.holds_gil,
         service=wait.service if wait is not None else case.scene.services[key],
         stack_from=sample.stack_from,
-        stack=tuple(frames),
+        stack=frames + apart,
+        stack_problem=_stack_problem(sample),
+        unmerged_from=len(frames) if frames and apart else None,
         samples=_samples(sample),
     )
+
+
+def _frames(frames: Iterable[Frame]) -> tuple[ReportFrame, ...]:
+    return tuple(frame for frame in map(report_frame, frames) if frame)
+
+
+def _stack_problem(sample: ThreadSample) -> str | None:
+    native = any(frame.kind is FrameKind.NATIVE for frame in (*sample.frames, *sample.unmerged_native))
+    return sample.stack_problem if native and not sample.stack_complete else None
 
 
 def _samples(sample: ThreadSample) -> ReportSamples | None:
@@ -258,7 +266,7 @@ def _task(task: TaskSample) -> ReportTask:
         awaits=task.awaits,
         wakes_in_s=task.wakes_in_s,
         exception=task.exception,
-        stack=tuple(frame for frame in map(report_frame, task.frames) if frame),
+        stack=_frames(task.frames),
     )
 
 

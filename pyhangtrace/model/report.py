@@ -190,7 +190,12 @@ class ReportSamples:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportThread:
-    """One thread as of the last look."""
+    """One thread as of the last look.
+
+    `stack_problem` says why the native stack ends before the start of the thread; None if it does not.
+    `unmerged_from` is the index in `stack` from which on frames are those of the other language, where native and
+    Python frames could not be proven to fit together; None where they are one stack.
+    """
 
     tid: int
     name: str | None
@@ -205,6 +210,8 @@ class ReportThread:
     service: str | None = None
     stack_from: StackFrom = StackFrom.NONE
     stack: tuple[ReportFrame, ...] = ()
+    stack_problem: str | None = None
+    unmerged_from: int | None = None
     samples: ReportSamples | None = None
 
 

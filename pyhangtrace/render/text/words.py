@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from pyhangtrace.model.kinds import Role, StackFrom, WaitKind
+from pyhangtrace.model.kinds import FrameKind, Role, StackFrom, WaitKind
 from pyhangtrace.model.ranks import fold
 from pyhangtrace.model.report import Collective, Report, ReportFrame, ReportProcess, ReportThread, Wait
 from pyhangtrace.render.clean import clean
@@ -147,10 +147,12 @@ def stack_notes(thread: ReportThread | None) -> tuple[str, ...]:
         leaves = samples.leaves
         place = f"same leaf {clean(leaves[0])}" if len(leaves) == 1 else f"in {len(leaves)} functions"
         return (f"{plural(samples.count, 'sample')}: {place}",)
-    words = _STACKS_FROM.get(thread.stack_from)
     # Python's own frames are read from its memory, whatever the registers are.
-    only_native = not any(python_frames(thread))
-    return (words,) if words is not None and only_native else ()
+    if any(python_frames(thread)):
+        return ()
+    words = _STACKS_FROM.get(thread.stack_from)
+    cut = f"(no caller found: {clean(thread.stack_problem)})" if thread.stack_problem else None
+    return tuple(note for note in (words, cut) if note is not None)
 
 
 def wait_words(wait: Wait, report: Report, *, known: Collection[int] = ()) -> str:
