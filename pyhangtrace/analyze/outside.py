@@ -17,6 +17,8 @@ from pyhangtrace.model.kinds import FdKind, Kind, WaitKind
 
 # Serving threads of libraries through which work arrives.
 _SERVE_OUTSIDE = frozenset({"grpc", "zmq", "libuv", "ray"})
+# In place of a thread id: any thread of the process with work of its own.
+_ANY_WORKER = -1
 
 
 def listening(scene: Scene, waits: Mapping[Key, Blocked]) -> frozenset[Key]:
@@ -31,9 +33,12 @@ def lively(scene: Scene, waits: Mapping[Key, Blocked]) -> frozenset[Key]:
     """Threads that something may yet reach: they listen, move, or wait for one that does, by name or by role."""
     base = {key for key, wait in waits.items() if _gives_life(scene, wait)}
     edges = {key: _may_end(scene, wait) for key, wait in waits.items()}
+    # Thousands of threads may each wait for any of the others: one node in between stands for all of a process.
+    for pid in {pid for others in edges.values() for pid, tid in others if tid == _ANY_WORKER}:
+        edges[pid, _ANY_WORKER] = _workers(scene, pid)
     for others in edges.values():
         base.update(other for other in others if is_stranger(scene, other[0]) and not scene.exited(other[0]))
-    return _leading_to(base, edges)
+    return frozenset(key for key in _leading_to(base, edges) if key[1] != _ANY_WORKER)
 
 
 def _may_end(scene: Scene, wait: Blocked) -> tuple[Key, ...]:
@@ -45,12 +50,12 @@ def _may_end(scene: Scene, wait: Blocked) -> tuple[Key, ...]:
         return ()
     others = (*wait.targets, *wait.candidates)
     if wait.kind in (WaitKind.PIPE, WaitKind.SOCKET, WaitKind.POLL):
-        others = (*others, *(each for target in wait.targets for each in _workers(scene, target[0])))
+        others = (*others, *((pid, _ANY_WORKER) for pid, _ in wait.targets if _has_workers(scene, pid)))
     if wait.kind is WaitKind.QUEUE and wait.cause is Kind.IDLE:
         parent = scene.processes[wait.key[0]].ppid if wait.key[0] in scene.processes else 0
-        return (*others, *(_workers(scene, parent) or ((parent, 0),)))
+        return (*others, (parent, _ANY_WORKER if _has_workers(scene, parent) else 0))
     if wait.standing is Standing.IDLE:
-        others = (*others, *_workers(scene, wait.key[0]))
+        others = (*others, (wait.key[0], _ANY_WORKER))
     return others
 
 
@@ -107,9 +112,13 @@ def keeps_time(wait: Blocked) -> bool:
 
 
 def _workers(scene: Scene, pid: int) -> tuple[Key, ...]:
-    """Threads of a process with work of their own, and those through which work reaches it."""
-    return tuple(
-        key
-        for key in scene.threads_of(pid)
-        if scene.services[key] is None or scene.services[key] in _SERVE_OUTSIDE
-    )
+    return tuple(key for key in scene.threads_of(pid) if _works(scene, key))
+
+
+def _has_workers(scene: Scene, pid: int) -> bool:
+    return any(_works(scene, (pid, tid)) for tid in scene.tids.get(pid, ()))
+
+
+def _works(scene: Scene, key: Key) -> bool:
+    """It has work of its own, or is one of those through which work reaches the process."""
+    return scene.services[key] is None or scene.services[key] in _SERVE_OUTSIDE
