@@ -63,7 +63,7 @@ class Looker:
         )
         if before is not None:
             pictures = stacks.carry_asleep(before.pictures, pictures, taken - before.taken)
-        pictures, sleep_known = stacks.with_asleep(self.reader, pictures, deadline_s=left())
+        pictures, sleep_problem = stacks.with_asleep(self.reader, pictures, deadline_s=left())
         samples = arguments.collect(
             self.reader,
             [thread for shown in pictures.values() for thread in shown.threads],
@@ -98,7 +98,10 @@ class Looker:
         coverage = (
             *distinct_coverage(status for shown in pictures.values() for status in shown.rungs),
             *_coverage(
-                sleep_known=sleep_known, locks_known=table is not None, open_files=open_files, trouble=trouble
+                sleep_problem=sleep_problem,
+                locks_known=table is not None,
+                open_files=open_files,
+                trouble=trouble,
             ),
         )
         return Seen(look=look, taken=taken, pictures=pictures, files=open_files, coverage=coverage)
@@ -162,10 +165,10 @@ def distinct_coverage(statuses: Iterable[SourceStatus]) -> tuple[SourceStatus, .
 
 
 def _coverage(
-    *, sleep_known: bool, locks_known: bool, open_files: files.OpenFiles, trouble: Sequence[str]
+    *, sleep_problem: str, locks_known: bool, open_files: files.OpenFiles, trouble: Sequence[str]
 ) -> tuple[SourceStatus, ...]:
     found = [
-        _status("asleep times", works=sleep_known, reason="the kernel shows no /proc/PID/task/TID/sched"),
+        _status("asleep times", works=not sleep_problem, reason=sleep_problem),
         _status("file locks", works=locks_known, reason="/proc/locks cannot be read"),
         _status(
             "open files",

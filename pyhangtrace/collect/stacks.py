@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -39,6 +40,7 @@ PROGRAM_ENVIRON_TASK = "program_environ"
 ASLEEP_TASK = "asleep"
 _ENGINE = "engine"
 _EXEC_START = "se.exec_start"
+_ASLEEP_SHARE = 0.7  # of the time left, so that what was read also comes back
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -303,13 +305,17 @@ def threads_without_memory(pid: int, proc_root: str = PROC) -> tuple[ThreadSampl
 def asleep_task(
     state: HelperState, pids: Sequence[int], argument: Any, progress: Progress
 ) -> Iterator[tuple[int, Any]]:
-    """Task: {tid: seconds asleep} for the (tid, cpu) pairs of each pid in `argument`.
+    """Task: {tid: seconds asleep} for the (tid, cpu) pairs of each pid in `argument`, which also says for how many
+    seconds to go on; and for pid 0 whether that was enough.
 
     A CPU's scheduler clock is only comparable with itself, so we read from the CPU that the thread ran on last.
     """
+    wanted, budget_s = argument
+    until = time.monotonic() + budget_s
+    in_time = True
     by_cpu: dict[int, list[tuple[int, int]]] = {}
     for pid in pids:
-        for tid, cpu in argument.get(pid, ()):
+        for tid, cpu in wanted.get(pid, ()):
             by_cpu.setdefault(cpu, []).append((pid, tid))
     found: dict[int, dict[int, float]] = {pid: {} for pid in pids}
     allowed = os.sched_getaffinity(0)
@@ -320,12 +326,16 @@ def asleep_task(
             if now_ms is None:
                 continue
             for pid, tid in by_cpu[cpu]:
+                in_time = time.monotonic() < until
+                if not in_time:
+                    break
                 then_ms = exec_start_ms(f"{state.proc_root}/{pid}/task/{tid}/sched")
                 if then_ms is not None and then_ms > 0:
                     found[pid][tid] = max(0.0, (now_ms - then_ms) / 1e3)
     finally:
         os.sched_setaffinity(0, allowed)
-    yield from found.items()
+    yield 0, in_time
+    yield from ((pid, asleep) for pid, asleep in found.items() if pid != 0)
 
 
 def exec_start_ms(path: str) -> float | None:
@@ -372,8 +382,8 @@ def carry_asleep(
 
 def with_asleep(
     reader: GuardedReader, pictures: dict[int, ProcessPicture], *, deadline_s: float
-) -> tuple[dict[int, ProcessPicture], bool]:
-    """Fills in `asleep_for_s` of threads that sleep and did not move; and whether the kernel says it at all."""
+) -> tuple[dict[int, ProcessPicture], str]:
+    """Fills in `asleep_for_s` of threads that sleep and did not move; and why some are missing, "" if none."""
     wanted = {
         pid: [
             (thread.tid, shown.cpus[thread.tid])
@@ -384,9 +394,12 @@ def with_asleep(
     }
     wanted = {pid: threads for pid, threads in wanted.items() if threads}
     if not wanted:
-        return pictures, True
-    answers = reader.run(ASLEEP_TASK, list(wanted), wanted, deadline_s=deadline_s)
+        return pictures, ""
+    answers = reader.run(
+        ASLEEP_TASK, [0, *wanted], (wanted, deadline_s * _ASLEEP_SHARE), deadline_s=deadline_s
+    )
     result = dict(pictures)
+    in_time = answers.values.pop(0, False)
     for pid, asleep in answers.values.items():
         shown = pictures[pid]
         threads = tuple(
@@ -394,4 +407,6 @@ def with_asleep(
             for thread in shown.threads
         )
         result[pid] = replace(shown, threads=threads)
-    return result, any(answers.values.values())
+    if not in_time:
+        return result, "not all threads could be asked in time"
+    return result, "" if any(answers.values.values()) else "the kernel shows no /proc/PID/task/TID/sched"

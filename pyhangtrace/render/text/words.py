@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from pyhangtrace.model.kinds import FrameKind, Role, StackFrom, WaitKind
+from pyhangtrace.model.kinds import Role, StackFrom, WaitKind
 from pyhangtrace.model.ranks import fold
 from pyhangtrace.model.report import Collective, Report, ReportFrame, ReportProcess, ReportThread, Wait
 from pyhangtrace.render.clean import clean
