@@ -110,7 +110,7 @@ def test_uninterruptible_sleep_is_noticed_long_before_the_deadline(reader: Guard
 
 
 def test_usage_counts_helpers_that_ended(reader: GuardedReader) -> None:
-    reader.run("task", [1], {1: "spin"}, deadline_s=0.3)
+    reader.run("task", [1], {1: "spin"}, deadline_s=1.5)
     reader.run("task", [2], {}, deadline_s=10)
     usage = reader.usage()
     assert usage.cpu_s > 0.05
