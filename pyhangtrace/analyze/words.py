@@ -194,7 +194,7 @@ def _sentence(case: Case, finding: Finding) -> str:
     if finding.state is State.ENDED:
         return "The job has ended and nobody waits for it."
     if finding.state is State.RUNNING:
-        return "Everything moves, and nobody is late in particular."
+        return "The job moves, and nobody is known to be late."
     if finding.state is State.UNKNOWN:
         return _unknown(case, finding)
     if finding.cause is Kind.COLLECTIVE_OP_MISMATCH or (
