@@ -1,11 +1,15 @@
 #include "elf/perf_map.hpp"
 
+#include <time.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <string_view>
 
 #include "elf/open.hpp"
 #include "proc/scan.hpp"
 #include "proc/status.hpp"
+#include "proc/threads.hpp"
 
 namespace hangtrace::elf {
 
@@ -14,6 +18,9 @@ namespace {
 constexpr std::uint64_t max_file = 64 << 20;
 constexpr std::size_t part_size = 256 << 10;
 constexpr std::size_t max_name = 4096;
+constexpr std::int64_t second_ns = 1'000'000'000;
+// The wall clock may have been set since: only what is clearly older is left over from another process.
+constexpr std::int64_t clock_slack_ns = 60 * second_ns;
 
 struct Line {
   Address start = 0;
@@ -54,6 +61,21 @@ void each_line(const Source& source, Visit visit) {
   }
 }
 
+std::int64_t clock_ns(clockid_t clock) {
+  timespec now{};
+  clock_gettime(clock, &now);
+  return now.tv_sec * second_ns + now.tv_nsec;
+}
+
+// When the process began, by the wall clock; nullopt if the kernel does not say.
+std::optional<std::int64_t> began_ns(const std::string& proc_root, int pid) {
+  const auto stat = proc::read_process_stat(proc_root, pid);
+  const long ticks = sysconf(_SC_CLK_TCK);
+  if (!stat || ticks <= 0) return std::nullopt;
+  const auto seconds = static_cast<std::int64_t>(stat->start_ticks / static_cast<std::uint64_t>(ticks));
+  return clock_ns(CLOCK_REALTIME) - (clock_ns(CLOCK_BOOTTIME) - seconds * second_ns);
+}
+
 std::unique_ptr<FileSource> open_map(const std::string& proc_root, int pid) {
   const auto status = proc::read_status(proc_root, pid);
   if (!status || !status->user) return nullptr;
@@ -62,6 +84,9 @@ std::unique_ptr<FileSource> open_map(const std::string& proc_root, int pid) {
                            "/tmp/perf-" + std::to_string(inside) + ".map");
   // /tmp is everybody's: a name that a stranger wrote there is none.
   if (source && source->owner() != 0 && source->owner() != status->user) return nullptr;
+  // Process ids come again, and nobody removes these files.
+  const auto began = source ? began_ns(proc_root, pid) : std::nullopt;
+  if (began && source->mtime_ns() < *began - clock_slack_ns) return nullptr;
   return source;
 }
 

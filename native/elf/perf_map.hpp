@@ -22,7 +22,7 @@ struct JitSymbol {
 /// Names which a program gives to code it makes at run time: /tmp/perf-PID.map below its own root, with its
 /// pid in its own namespace; lines of "START SIZE name" in hex (Linux,
 /// tools/perf/Documentation/jit-interface.txt). Taken only from a regular file that belongs to the program's
-/// user or to root, at most 64 MiB of it.
+/// user or to root and was written since the program began, at most 64 MiB of it.
 class PerfMap {
  public:
   PerfMap(std::string proc_root, int pid) : proc_root_(std::move(proc_root)), pid_(pid) {}

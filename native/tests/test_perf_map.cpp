@@ -1,6 +1,8 @@
 #include <doctest/doctest.h>
+#include <time.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 
 #include "elf/perf_map.hpp"
@@ -40,6 +42,22 @@ TEST_CASE("a perf map names the code it lists, and the last line of a place coun
   CHECK(name(map, 0x3004) == "new");
   CHECK(name(map, 0x4004) == "");  // its line is still being written
   CHECK(name(map, 0xffffffffffffffff) == "");
+}
+
+TEST_CASE("a perf map from before the program began belonged to another process of that number") {
+  const Recorded proc;
+  timespec now{};
+  clock_gettime(CLOCK_BOOTTIME, &now);
+  proc.write("42/stat", "42 (jit) S 1 42 42 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 " +
+                            std::to_string(now.tv_sec * sysconf(_SC_CLK_TCK)) +
+                            " 0 0 0 0 0 0 0 0 0 0 0 0 0 0 17 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n");
+  proc.map("1000 20 mine\n");
+  elf::PerfMap map(proc.root(), 42);
+  CHECK(name(map, 0x1000) == "mine");
+  using namespace std::chrono_literals;
+  const std::filesystem::path file = proc.root() + "/42/root/tmp/perf-7.map";
+  std::filesystem::last_write_time(file, std::filesystem::last_write_time(file) - 24h);
+  CHECK(name(map, 0x1000) == "");
 }
 
 TEST_CASE("a perf map that has grown is read again") {
