@@ -147,17 +147,17 @@ Bytes greedy_names() {
   const auto text = builder.add_section(".text", SHT_PROGBITS, Bytes(0x300, std::byte{0x90}));
   builder.add_symbols({{"main", text, 0x300}});
   Bytes strings;
-  while (strings.size() < 4 << 20) append(strings, std::as_bytes(std::span("main")));
+  while (strings.size() < 256 << 10) append(strings, std::as_bytes(std::span("main")));
   builder.add_section(".dynstr", SHT_STRTAB, strings);
   builder.add_section(".dynsym", SHT_DYNSYM, Bytes(sizeof(Elf64_Sym)), 4);
-  for (int i = 0; i < 4000; ++i) builder.add_section("", SHT_NULL, {});
-  const std::string longest(3 << 20, 'x');
+  for (int i = 0; i < 9000; ++i) builder.add_section("", SHT_NULL, {});
+  const std::string longest(512 << 10, 'x');
   builder.add_section(longest, SHT_NULL, {});
   Bytes file = builder.build();
   Elf64_Ehdr header;
   std::memcpy(&header, file.data(), sizeof header);
   for (std::size_t i = 6; i < header.e_shnum; ++i) {
-    const std::uint32_t name = 4100;  // behind the others: into the long one
+    const std::uint32_t name = 9100;  // behind the others: into the long one
     std::memcpy(&file[header.e_shoff + i * sizeof(Elf64_Shdr)], &name, sizeof name);
   }
   return file;
