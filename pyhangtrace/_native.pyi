@@ -133,7 +133,7 @@ class TaskCapture(TypedDict):
 class ProcessCapture(TypedDict):
     pid: int
     # None, or why there is nothing or not everything: "gone", "not_permitted", "mmap_lock_held", "kernel_thread",
-    # "zombie", "32bit", "unreadable". Threads are listed with what could be read without touching memory.
+    # "zombie", "32bit", "unreadable", "no_time". Threads are listed with what could be read without touching memory.
     error: str | None
     error_tid: int | None  # mmap_lock_held: the thread that sleeps with it or waits for it
     exec_changed: bool  # it called execve while this picture was taken: frames are left out
@@ -161,6 +161,7 @@ class Engine:
         stop: Sequence[int] = (),
         named_locals: Mapping[str, Sequence[str]] | None = None,
         on_process: Callable[[int], None] | None = None,
+        budget_s: float | None = None,
     ) -> list[ProcessCapture]:
         """One picture of all processes, in the order given. Never raises for what a process does.
 
@@ -168,7 +169,8 @@ class Engine:
         attribute of a local in its instance dictionary or a slot, as deep as there are dots. `bpf` False: no eBPF for
         registers. Of the processes in `stop` a thread without a complete stack is stopped for a moment, unless it
         would notice. `on_process` is called before a process is looked at, so
-        that a watcher knows which one the reader got stuck on.
+        that a watcher knows which one the reader got stuck on. After `budget_s` no further memory is read and no
+        further stack unwound: what is there comes back, and the others have the error "no_time".
         """
 
     def python_environ(self, pid: int, names: Sequence[str]) -> dict[str, str]:

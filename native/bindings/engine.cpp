@@ -68,6 +68,8 @@ py::object name(capture::Error error) {
       return py::str("32bit");
     case capture::Error::unreadable:
       return py::str("unreadable");
+    case capture::Error::no_time:
+      return py::str("no_time");
   }
   return py::str("unreadable");
 }
@@ -317,12 +319,21 @@ py::dict convert(const capture::Process& process) {
   return result;
 }
 
+std::chrono::steady_clock::time_point after(double seconds) {
+  return std::chrono::steady_clock::now() +
+         std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+             std::chrono::duration<double>(std::clamp(seconds, 0.0, 3600.0)));
+}
+
 using NamedLocals = std::map<std::string, std::vector<std::string>>;
 
 py::list capture_processes(Engine& engine, const std::vector<int>& pids, bool python, bool stacks, bool bpf,
                            const std::vector<int>& stop, const std::optional<NamedLocals>& named_locals,
-                           const py::object& on_process) {
+                           const py::object& on_process, std::optional<double> budget_s) {
   capture::Options options;
+  if (budget_s) {
+    options.until = after(*budget_s);
+  }
   options.python = python;
   options.stacks = stacks;
   options.bpf = bpf;
@@ -383,9 +394,7 @@ py::tuple source_lines(Engine& engine, int pid, const std::vector<std::uint64_t>
   capture::SourceAnswer answer;
   {
     const py::gil_scoped_release release;
-    const auto budget = std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-        std::chrono::duration<double>(std::clamp(budget_s, 0.0, 3600.0)));
-    answer = engine.source_lines(pid, addresses, std::chrono::steady_clock::now() + budget);
+    answer = engine.source_lines(pid, addresses, after(budget_s));
   }
   py::list frames;
   for (const dwarf::SourceFrames& found : answer.frames) {
@@ -407,7 +416,8 @@ void define_engine(py::module_& module) {
       .def(py::init<std::string>(), py::arg("proc_root") = "/proc")
       .def("capture", &capture_processes, py::arg("pids"), py::kw_only(), py::arg("python") = true,
            py::arg("stacks") = true, py::arg("bpf") = true, py::arg("stop") = std::vector<int>{},
-           py::arg("named_locals") = py::none(), py::arg("on_process") = py::none())
+           py::arg("named_locals") = py::none(), py::arg("on_process") = py::none(),
+           py::arg("budget_s") = py::none())
       .def("python_environ", &python_environ, py::arg("pid"), py::arg("names"))
       .def("python_global", &python_global, py::arg("pid"), py::arg("module"), py::arg("name"))
       .def("python_argv", &python_argv, py::arg("pid"))

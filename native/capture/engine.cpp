@@ -77,16 +77,27 @@ struct Engine::State {
     }
   }
 
+  static void leave(Process& process) {
+    if (process.error == Error::none) {
+      process.error = Error::no_time;
+    }
+    for (Thread& thread : process.threads) {
+      thread.stack_problem = no_time_left;
+    }
+  }
+
   Look look_at(int pid, const Options& options) {
     Look look;
     look.sampled = sample_process(pid);
-    if (options.stacks) {
+    if (options.stacks && !options.out_of_time()) {
       look.known = open(look.sampled);
+    } else if (options.stacks) {
+      leave(look.sampled.process);
     }
     if (look.known) {
       take(look, options, proc_root);
       if (look.known) {
-        unwind_threads(look, tables);
+        unwind_threads(look, tables, options);
       }
     } else if (look.sampled.tasks) {
       mark_moved(look.sampled);

@@ -66,9 +66,24 @@ void unwind_again(Look& look, const std::unordered_map<int, registers::TaskRecor
   }
 }
 
+void leave_running(std::span<Look> looks) {
+  for (Look& look : looks) {
+    for (Thread& thread : look.sampled.process.threads) {
+      if (look.known && thread.running) {
+        thread.stack_problem = no_time_left;
+        look.sampled.process.error = Error::no_time;
+      }
+    }
+  }
+}
+
 }  // namespace
 
 void Ladder::climb(std::span<Look> looks, unwind::UnwindCache& cache, const Options& options) {
+  if (options.out_of_time()) {
+    leave_running(looks);
+    return;
+  }
   RunningThreads running(looks);  // sampled while the others are looked at
   if (options.bpf) {
     ask_kernel(looks, cache);

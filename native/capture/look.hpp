@@ -39,8 +39,8 @@ struct Look {
 void take(Look& look, const Options& options, const std::string& proc_root);
 
 /// Unwinds all threads and gives the copies of their stacks back, but for the ends that decoding locks may
-/// need.
-void unwind_threads(Look& look, unwind::UnwindCache& cache);
+/// need. The main thread goes first; who has no turn before the time is over stays without a stack.
+void unwind_threads(Look& look, unwind::UnwindCache& cache, const Options& options);
 
 /// Names all frames in one pass over all processes, decodes locks, merges Python frames.
 void finish(std::span<Look> looks, const std::string& proc_root, EvalParts& parts);

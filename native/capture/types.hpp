@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -119,7 +120,20 @@ struct Task {
   std::string problem;  // why frames are not whole
 };
 
-enum class Error { none, gone, not_permitted, mmap_lock_held, kernel_thread, zombie, bits32, unreadable };
+enum class Error {
+  none,
+  gone,
+  not_permitted,
+  mmap_lock_held,
+  kernel_thread,
+  zombie,
+  bits32,
+  unreadable,
+  no_time,  // the time for the whole look was over before it, or all its threads, had their turn
+};
+
+/// In place of the reason why a stack ends.
+inline constexpr const char* no_time_left = "no time was left";
 
 /// A way to get at registers that this process needed: its name in the report, and what became of it.
 struct Rung {
@@ -148,6 +162,10 @@ struct Options {
   std::vector<int> stop;  // processes whose threads may be stopped for a moment
   std::map<std::string, std::vector<std::string>> named_locals;  // function -> names
   std::function<void(int)> on_process;                           // called before a process is looked at
+  /// Then no further memory is read and no further stack unwound; what is there comes back.
+  std::chrono::steady_clock::time_point until = std::chrono::steady_clock::time_point::max();
+
+  bool out_of_time() const { return std::chrono::steady_clock::now() >= until; }
 };
 
 }  // namespace hangtrace::capture

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <numeric>
 
 #include "capture/look.hpp"
 
@@ -30,14 +31,27 @@ void unwind_thread(Look& look, std::size_t i, const unwind::Unwinder& unwinder) 
   }
 }
 
+std::vector<std::size_t> main_first(const Process& process) {
+  std::vector<std::size_t> order(process.threads.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_partition(order, [&](std::size_t i) { return process.threads[i].tid == process.pid; });
+  return order;
+}
+
 }  // namespace
 
-void unwind_threads(Look& look, unwind::UnwindCache& cache) {
-  const std::vector<Thread>& threads = look.sampled.process.threads;
+void unwind_threads(Look& look, unwind::UnwindCache& cache, const Options& options) {
+  Process& process = look.sampled.process;
+  std::vector<Thread>& threads = process.threads;
   const unwind::Unwinder unwinder(look.known->modules(), cache);
   look.unwound.resize(threads.size());
-  for (std::size_t i = 0; i < threads.size(); ++i) {
+  for (const std::size_t i : main_first(process)) {
     if (!threads[i].stack_pointer || !threads[i].program_counter) {
+      continue;
+    }
+    if (threads[i].tid != process.pid && options.out_of_time()) {
+      process.error = Error::no_time;
+      threads[i].stack_problem = no_time_left;
       continue;
     }
     unwind_thread(look, i, unwinder);

@@ -18,6 +18,9 @@ Key = tuple[int, int]
 # Less CPU than this is a thread that wakes and sleeps again.
 _WORKS_SHARE = 0.1
 
+# Problems of a process that could be read another time.
+_NOT_IN_TIME = ("timed_out", "no_time")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
@@ -57,6 +60,10 @@ class Scene:
         """A zombie, or gone."""
         process = self.processes.get(pid)
         return pid in self.vanished or (process is not None and (process.gone or process.state in ("Z", "X")))
+
+    def not_in_time(self) -> tuple[int, ...]:
+        """Processes that were not read, or not as a whole, only because time ran out."""
+        return tuple(pid for pid, process in self.processes.items() if process.problem in _NOT_IN_TIME)
 
     def exit_status(self, key: Key) -> int | None:
         """The wait status an ended process left, or that all missing ranks left; None if nobody knows."""

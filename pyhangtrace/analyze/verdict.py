@@ -26,12 +26,34 @@ from pyhangtrace.analyze.working import (
     undecided,
 )
 from pyhangtrace.model.evidence import ThreadSample
-from pyhangtrace.model.kinds import Confidence, Kind, Role, State, WaitKind
+from pyhangtrace.model.kinds import Confidence, FrameKind, Kind, Role, State, WaitKind
 
 
 def find(scene: Scene, matched: Matched, judged: Judged) -> Finding:
     """Makes the verdict."""
     case = Case(scene=scene, matched=matched, judged=judged)
+    return _withheld(case, _find(case, scene, matched, judged))
+
+
+def _withheld(case: Case, finding: Finding) -> Finding:
+    """Takes back what rests on processes for which there was no time: their stacks may say something else."""
+    lost = case.scene.not_in_time()
+    if not lost or finding.settled or finding.confidence is Confidence.PROVEN:
+        return finding
+    unread = {
+        key for pid in lost for key in case.scene.threads_of(pid) if not _has_stack(case.scene.thread(key))
+    }
+    accused = any(who.key in unread for who in finding.named)
+    if finding.state is State.IDLE or accused:
+        return Finding(state=State.UNKNOWN, cause=Kind.UNKNOWN)
+    return finding
+
+
+def _has_stack(sample: ThreadSample | None) -> bool:
+    return sample is not None and any(frame.kind is not FrameKind.KERNEL for frame in sample.frames)
+
+
+def _find(case: Case, scene: Scene, matched: Matched, judged: Judged) -> Finding:
     if all(scene.exited(pid) for pid in scene.evidence.job.members) and not matched.waits:
         return Finding(state=State.ENDED, cause=Kind.PEER_EXITED, confidence=Confidence.PROVEN, settled=True)
     group = sorted((key for key, wait in matched.waits.items() if wait.kind in GROUP_KINDS), key=case.order)

@@ -307,6 +307,10 @@ def _unknown(case: Case, finding: Finding) -> str:
     if finding.chain:
         key = finding.chain[0]
         return f"Not decided: {who(case, key)} {waiting(case, key)}. {_open(case, finding.chain[-1:])}"
+    late = case.scene.not_in_time()
+    if late:
+        some = f"{len(late)} processes" if len(late) > 1 else f"pid {late[0]}"
+        return f"Not decided: {some} could not be looked at in time, or not all threads{_unseen(case)}."
     waits = [key for key in sorted(case.waits, key=case.order) if case.waits[key].service is None]
     if waits:
         told = "; ".join(f"{who(case, key)} {waiting(case, key)}" for key in waits[:_MOST_TOLD])

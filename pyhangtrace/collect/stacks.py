@@ -41,17 +41,21 @@ ASLEEP_TASK = "asleep"
 _ENGINE = "engine"
 _EXEC_START = "se.exec_start"
 _ASLEEP_SHARE = 0.7  # of the time left, so that what was read also comes back
+# Of a deadline; the rest is for naming and handing over what was read: what comes late is lost as a whole.
+_READING_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureOptions:
     """How to look: locals to read by function, and which ways to registers may be used. `stop` are the processes of
-    which a thread may be stopped for a moment where nothing else gives its stack.
+    which a thread may be stopped for a moment where nothing else gives its stack. At `until` (time.monotonic(), the
+    same clock in all processes) nothing further is read.
     """
 
     named_locals: Mapping[str, Sequence[str]] = field(default_factory=dict)
     bpf: bool = True
     stop: tuple[int, ...] = ()
+    until: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +85,7 @@ def capture_task(
         bpf=options.bpf,
         stop=options.stop,
         on_process=progress,
+        budget_s=max(0.0, options.until - time.monotonic()) if options.until is not None else None,
     )
     for captured in found:
         yield captured["pid"], captured
@@ -124,6 +129,7 @@ def collect(
     proc_root: str = PROC,
 ) -> dict[int, ProcessPicture]:
     """One picture per process asked for. Of one that the reader had to give up, what needs no memory is there."""
+    options = replace(options, until=time.monotonic() + _READING_SHARE * deadline_s)
     answers = reader.run(CAPTURE_TASK, pids, options, deadline_s=deadline_s)
     pictures = {pid: picture(captured) for pid, captured in answers.values.items()}
     for pid, problem in answers.problems.items():

@@ -463,8 +463,8 @@ class ProcessFacts:
     """One process: a member of the job, or an outsider that a wait leads to (`role` outsider).
 
     `problem` says why nothing more could be read ("mmap_lock_held", "not_permitted", "gone", "zombie",
-    "kernel_thread", "32bit"); `problem_tid` the thread that causes it, where known. `exit_code` is the wait
-    status of a zombie as /proc shows it to those who may see it.
+    "kernel_thread", "32bit"; "timed_out", "no_time": not this time); `problem_tid` the thread that causes it, where
+    known. `exit_code` is the wait status of a zombie as /proc shows it to those who may see it.
     """
 
     pid: int

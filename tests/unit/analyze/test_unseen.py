@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from pyhangtrace.analyze import analyze
 from pyhangtrace.model.kinds import Kind, Part, State
 from tests.unit.analyze import builders as b
@@ -47,3 +49,26 @@ def test_a_plain_lock_is_not_held_where_the_stack_has_no_end() -> None:
         report = analyze(b.evidence(b.ranks(2), looks))
         assert report.verdict.state is state
         assert bool(report.verdict.culprits) is (state is State.HUNG)
+
+
+@pytest.mark.parametrize("problem", ["timed_out", "no_time"])
+def test_a_process_that_had_no_turn_is_not_accused(problem: str) -> None:
+    read = b.asleep(102, seconds=30)
+    unread = b.replace(read, frames=(), stack_complete=False)
+    ranks = b.ranks(3)
+    late = (*ranks[:2], b.replace(ranks[2], problem=problem))
+    for processes, thread, state in ((ranks, read, State.SLOW), (late, unread, State.UNKNOWN)):
+        looks = b.twice(b.in_barrier(100), b.in_barrier(101), thread)
+        verdict = analyze(b.evidence(processes, looks)).verdict
+        assert verdict.state is state
+        assert bool(verdict.culprits) is (state is State.SLOW)
+    assert "pid 102 could not be looked at in time" in verdict.summary
+
+
+def test_a_group_is_not_idle_for_which_there_was_no_time() -> None:
+    looks = b.twice(b.asleep(100, seconds=5), b.replace(b.asleep(101, seconds=5), frames=()))
+    ranks = b.ranks(2)
+    whole = analyze(b.evidence(ranks, looks)).verdict
+    late = analyze(b.evidence((ranks[0], b.replace(ranks[1], problem="no_time")), looks)).verdict
+    assert whole.state is not State.UNKNOWN
+    assert late.state is State.UNKNOWN

@@ -140,6 +140,7 @@ class Engine:
         bpf: bool,
         stop: Sequence[int],
         on_process: Callable[[int], None],
+        budget_s: float,
     ) -> list[dict[str, Any]]:
         found = []
         for pid in pids:
@@ -148,6 +149,7 @@ class Engine:
                 import os
 
                 os.abort()
+            assert 0 < budget_s < 20
             found.append(captured(pid, notes=[f"{sorted(named_locals)}"]))
         return found
 

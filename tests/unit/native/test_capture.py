@@ -222,6 +222,35 @@ def test_processes_come_in_the_order_asked_for_and_are_announced() -> None:
     assert [process["error"] for process in processes] == [None, "gone", None, None]
 
 
+def test_without_time_threads_are_listed_and_no_memory_is_read() -> None:
+    with running(sys.executable, HERE / "capture_target.py") as pid:
+        [process] = _native.Engine().capture([pid], budget_s=0)
+        [whole] = _native.Engine().capture([pid], budget_s=DEADLINE_S)
+    assert (process["error"], whole["error"]) == ("no_time", None)
+    assert process["python"] is None
+    assert len(process["threads"]) > 1
+    for thread in process["threads"]:
+        assert (thread["frames"], thread["lock"]) == ([], None)
+        assert (thread["stack_from"], thread["stack_problem"]) == ("none", "no time was left")
+        assert thread["run_ns"] is not None
+
+
+def test_who_had_a_turn_before_the_time_was_over_is_kept() -> None:
+    budget_s = 1.0
+    with running("cat", ready=False) as first, running("cat", ready=False) as second:
+        engine = _native.Engine()
+        engine.capture([first])  # so that the next time takes no more than a moment
+        began = time.monotonic()
+
+        def use_up(pid: int) -> None:
+            while pid == second and time.monotonic() <= began + budget_s:
+                os.sched_yield()
+
+        processes = engine.capture([first, second, 2**30], budget_s=budget_s, on_process=use_up)
+    assert [process["error"] for process in processes] == [None, "no_time", "gone"]
+    assert [bool(thread["frames"]) for process in processes for thread in process["threads"]] == [True, False]
+
+
 def test_an_exception_in_the_announcement_passes_through() -> None:
     def refuse(pid: int) -> None:
         raise ValueError(f"no more after {pid}")
