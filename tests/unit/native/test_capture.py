@@ -197,8 +197,8 @@ def test_a_running_thread_is_said_to_run_and_shows_its_python_frames() -> None:
         thread = by_name(until(spins, pid))["spin"]
     assert thread["moved"]
     assert thread["syscall"] is None
-    # Where the kernel lets us sample it, it has a native stack, too.
-    assert thread["stack_from"] == ("none" if thread["samples"] is None else "perf")
+    # Where the kernel lets us sample it, it has a native stack, too; or by eBPF while others have the CPUs.
+    assert thread["stack_from"] in (("none",) if thread["samples"] is None else ("perf", "bpf"))
 
 
 def test_without_stacks_no_memory_is_read() -> None:
