@@ -34,11 +34,13 @@ constexpr std::uint64_t trampoline = 0x140;  // returns from signals, without ta
 constexpr std::uint64_t hidden = 0x180;  // frame pointer, moves the stack pointer by a register, calls leaf
 constexpr std::uint64_t bare = 0x1c0;    // without table
 constexpr std::uint64_t generated = 0x200;  // without table, as interpreters make them: calls leaf, returns
-constexpr std::uint64_t text_size = 0x240;
+constexpr std::uint64_t nameless = 0x240;   // the same as bare, without symbol
+constexpr std::uint64_t text_size = 0x280;
 
 constexpr std::uint64_t inner_call = inner + 13;
 constexpr std::uint64_t inner_pointer_call = inner + 18;
 constexpr std::uint64_t hidden_call = hidden + 16;
+constexpr std::uint64_t bare_frame = 0x48;
 
 void put(Bytes& text, std::uint64_t at, const Bytes& code) {
   std::ranges::copy(code, text.begin() + static_cast<std::ptrdiff_t>(at));
@@ -70,6 +72,13 @@ struct Program {
     put(code, trampoline, bytes_of({0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05}));
     put(code, hidden, bytes_of({0x55, 0x48, 0x89, 0xe5, 0x48, 0x83, 0xec, 0x10, 0x48, 0x29, 0xc4}));
     put_call(code, hidden + 11, leaf);
+    put_call(code, outer + 24, nameless);
+    for (const std::uint64_t at : {bare, nameless}) {
+      put(code, at, bytes_of({0x48, 0x83, 0xec, bare_frame}));
+      put_call(code, at + 4, leaf);
+      // test eax, eax; je + 0; add rsp, ...; ret
+      put(code, at + 9, bytes_of({0x85, 0xc0, 0x74, 0, 0x48, 0x83, 0xc4, bare_frame, 0xc3}));
+    }
     put_call(code, generated, leaf);
     // pop rbp; add rsp, 24; pop r12; ret
     put(code, generated + 5, bytes_of({0x5d, 0x48, 0x83, 0xc4, 24, 0x41, 0x5c, 0xc3}));
@@ -85,8 +94,10 @@ struct Program {
     frames.add_fde(va + stuck, 0x40, bytes_of({0x0e, 0, 0x90, 0}));
     frames.add_fde(va + hidden, 0x40, with_frame_pointer);
     builder.add_section(".eh_frame", SHT_PROGBITS, frames.build());
-    builder.add_symbols(
-        {{"outer", va + outer, 0x40}, {"inner", va + inner, 0x40}, {"exported", va + hidden, 8}});
+    builder.add_symbols({{"outer", va + outer, 0x40},
+                         {"inner", va + inner, 0x40},
+                         {"exported", va + hidden, 8},
+                         {"bare", va + bare, 0x40}});
     Bytes image = builder.build();
     image.resize((image.size() + 4095) / 4096 * 4096);
     reader.add(code_at, image);
@@ -195,17 +206,43 @@ TEST_CASE("a copy of the return address among the locals is not taken for it") {
   CHECK(offsets(stack, program.text) == std::vector<memory::Address>{leaf + 2, hidden_call});
 }
 
-TEST_CASE("code without table is left through the call that led there") {
+TEST_CASE("code without table is left through the call that led there, if its size is known") {
   Program program;
-  const memory::Address slot = stack_at + 0x1008;
-  program.poke(slot, program.text + outer + 21);
-  const unwind::Stack stack = program.unwind(program.text + bare + 4, slot - 0x50);
+  const memory::Address sp = stack_at + 0x1000;
+  const memory::Address slot = sp + 8 + bare_frame;
+  for (const std::uint64_t function : {bare, nameless}) {
+    CAPTURE(function);
+    program.poke(sp, program.text + function + 9);
+    program.poke(slot, program.text + outer + (function == bare ? 21 : 29));
+    // Left by earlier calls, each of which leads to the thread's start.
+    program.poke(sp + 0x10, program.text + outer + 5);
+    program.poke(sp + 0x28, program.text + outer + (function == bare ? 21 : 29));
+    const unwind::Stack stack = program.unwind(program.text + leaf + 2, sp);
+    if (function == bare) {
+      CHECK(stack.complete());
+      CHECK(offsets(stack, program.text) == std::vector<memory::Address>{leaf + 2, bare + 9, outer + 21});
+      CHECK(stack.frames.back().found_by == FoundBy::prologue);
+    } else {
+      CHECK(stack.end == End::no_table);
+      CHECK(offsets(stack, program.text) == std::vector<memory::Address>{leaf + 2, nameless + 9});
+    }
+    program.poke(slot, program.text + outer + 5);  // after the call of another function
+    const unwind::Stack refused = program.unwind(program.text + leaf + 2, sp);
+    CHECK(refused.end == End::no_table);
+    CHECK(refused.frames.size() == 2);
+  }
+}
+
+TEST_CASE("a function that its caller did not align the stack for is not passed over") {
+  Program program;
+  const memory::Address frame_pointer = stack_at + 0x1008;  // of inner, at its last instruction
+  program.poke(frame_pointer, stack_at + 0x1800);
+  program.poke(frame_pointer + 8, program.text + outer + 5);
+  program.poke(frame_pointer + 16, stack_at + 0x2000);
+  program.poke(frame_pointer + 24, program.text + inner_pointer_call);
+  const unwind::Stack stack = program.unwind(program.text + inner + 20, frame_pointer - 0x20);
   CHECK(stack.complete());
-  CHECK(offsets(stack, program.text) == std::vector<memory::Address>{bare + 4, outer + 21});
-  program.poke(slot, program.text + outer + 5);
-  const unwind::Stack refused = program.unwind(program.text + bare + 4, slot - 0x50);
-  CHECK(refused.end == End::no_table);
-  CHECK(refused.frames.size() == 1);
+  CHECK(offsets(stack, program.text) == std::vector<memory::Address>{inner + 20, outer + 5});
 }
 
 TEST_CASE("walk: code without table that goes straight to its return") {

@@ -41,3 +41,4 @@ endif()
 
 # Its own functions must not need a frame pointer.
 target_compile_options(test_unwind_jit PRIVATE -O2 -fomit-frame-pointer)
+target_compile_options(test_unwind_stale PRIVATE -O2 -fomit-frame-pointer)

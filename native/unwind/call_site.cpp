@@ -9,6 +9,7 @@ namespace {
 
 constexpr std::size_t longest_call = 16;
 constexpr Address max_tail_caller = 4096;   // bytes of a function searched for a tail call
+constexpr Address max_entry = 16 << 10;     // bytes of a function read without table
 constexpr Address max_unknown = 256 << 10;  // code without table: farthest begin of its function
 
 }  // namespace
@@ -56,6 +57,18 @@ bool CallResolver::is_signal_trampoline(const elf::Location& location) {
   const MachineCode* const machine = machine_at(location);
   std::array<std::uint8_t, longest_trampoline> bytes{};
   return machine != nullptr && machine->is_signal_trampoline(read_code(location, bytes, 8));
+}
+
+EntryPath CallResolver::entry(const elf::Location& location, Address begin, Address end) {
+  const MachineCode* const machine = machine_at(location);
+  if (machine == nullptr || location.module == nullptr || begin > location.va || location.va > end ||
+      end - begin > max_entry) {
+    return {};
+  }
+  std::vector<std::uint8_t> bytes(end - begin);
+  if (!location.module->read_va(begin, std::as_writable_bytes(std::span(bytes)))) return {};
+  const Code code(bytes);
+  return machine->read_entry(code.first(location.va - begin), code.subspan(location.va - begin));
 }
 
 std::optional<Registers> CallResolver::straight_return(const elf::Location& location,
@@ -178,6 +191,10 @@ Link CallResolver::link_to_unknown(Address return_address, Address pc) {
     if (target > pc || pc - target > max_unknown || target < here->mapping->start) return false;
     return here->module == nullptr || !tables_.of(*here->module).function(target - here->bias);
   });
+}
+
+Link CallResolver::link_to_begin(Address return_address, Address begin) {
+  return link_if(return_address, false, [begin](Address target) { return target == begin; });
 }
 
 bool CallResolver::follows_call(Address return_address) {

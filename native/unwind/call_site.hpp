@@ -35,6 +35,8 @@ class CallResolver {
   /// The same for code without unwind table around `pc`, whose begin is unknown. The caller may have no table
   /// either.
   Link link_to_unknown(Address return_address, Address pc);
+  /// The same for a function without unwind table that begins at `begin`, where a call must enter it.
+  Link link_to_begin(Address return_address, Address begin);
   /// Whether a call instruction ends at the address.
   bool follows_call(Address return_address);
   /// What the call before the return address calls, if the instruction or its PLT or GOT entry tells.
@@ -43,6 +45,8 @@ class CallResolver {
   bool has_table(const elf::Location& location);
   /// Whether the kernel lets signal handlers return there.
   bool is_signal_trampoline(const elf::Location& location);
+  /// MachineCode::read_entry() of the function [begin, end) without unwind table up to the place.
+  EntryPath entry(const elf::Location& location, Address begin, Address end);
   /// MachineCode::straight_return() of the code there, if a call led to it.
   std::optional<Registers> straight_return(const elf::Location& location, const Registers& registers,
                                            const StackMemory& memory);

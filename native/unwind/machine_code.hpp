@@ -41,6 +41,21 @@ struct Prologue {
   bool dynamic = false;         // the function seems to move the stack pointer by a variable amount
 };
 
+/// What the code from a function's begin to a place in it has done to the stack.
+struct EntryPath {
+  struct Saved {
+    unsigned number;      // DWARF's, of a register that was pushed
+    std::uint64_t below;  // where: bytes below the stack pointer at the begin
+  };
+  /// Every instruction is known, none before is jumped to with another stack pointer: the place is `below`
+  /// under the stack pointer at the begin.
+  bool exact = false;
+  std::uint64_t below = 0;  // at least, if not exact
+  std::vector<Saved> saved;
+  /// Where the frame pointer was set, if it was saved before and on every way.
+  std::optional<std::uint64_t> frame_pointer_below;
+};
+
 /// What must be recognised in a machine's code to check and repair a stack. Each function is given bytes,
 /// and the address at which the first of them lies, or the one after the last.
 class MachineCode {
@@ -56,6 +71,8 @@ class MachineCode {
   virtual void find_jumps(Code code, Address at, std::vector<Jump>& into) const = 0;
   /// `code`: from the function's begin up to the PC, or as much of it as is looked at.
   virtual Prologue read_prologue(Code code, bool whole) const = 0;
+  /// `before`: the function from its begin up to the PC, `after`: from there to its end.
+  virtual EntryPath read_entry(Code before, Code after) const = 0;
   /// Whether the code is that to which the kernel lets signal handlers return: nobody calls it.
   virtual bool is_signal_trampoline(Code code) const = 0;
   /// What the kernel saved on the stack when it called the handler; `sp`: stack pointer at the trampoline.

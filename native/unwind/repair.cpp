@@ -1,6 +1,7 @@
-// Repairs: what to do where the frame pointer is needed and not known, or code has no unwind table. A guess
-// is taken only if the word it makes a return address follows a call of the very function; where the target
-// of that call cannot be told, only if everything further out is consistent up to the thread's start.
+// Repairs: what to do where the frame pointer is needed and not known, or code has no unwind table. With a
+// table a guess is taken only if the word it makes a return address follows a call of the very function;
+// where the target of that call cannot be told, only if everything further out is consistent up to the
+// thread's start. Without table there are no guesses.
 #include <algorithm>
 
 #include "unwind/prologue.hpp"
@@ -13,6 +14,10 @@ namespace {
 constexpr int max_depth = 3;
 constexpr std::uint64_t scan_bytes = 64 << 10;
 constexpr Address stack_alignment = 16;  // System V AMD64 and AAPCS64: at a call
+
+bool is_aligned(Address cfa) {
+  return cfa % stack_alignment == 0;
+}
 
 bool is_certain(Link link) {
   return link == Link::direct || link == Link::tail_call;
@@ -30,7 +35,7 @@ std::optional<Walk::Candidate> Walk::candidate(const Frame& frame, const Row& ro
   Registers guess = registers;
   guess.set(context_.layout.frame_pointer, value);
   const auto cfa = compute_cfa(row, guess).cfa;
-  if (!cfa || *cfa <= *registers.get(context_.layout.stack_pointer) || *cfa % stack_alignment != 0)
+  if (!cfa || *cfa <= *registers.get(context_.layout.stack_pointer) || *cfa % sizeof(Address) != 0)
     return std::nullopt;
   const Rule& rule = row.rules[row.return_address];
   if (rule.kind != RuleKind::offset) return std::nullopt;
@@ -39,7 +44,9 @@ std::optional<Walk::Candidate> Walk::candidate(const Frame& frame, const Row& ro
   if (!word) return std::nullopt;
   const Link link =
       context_.calls.link(*word & context_.address_mask, row.begin + frame.bias, row.end + frame.bias);
-  if (link == Link::none) return std::nullopt;
+  // Compilers do not align the stack for functions that they know not to need it, and those they call
+  // directly.
+  if (link == Link::none || (link != Link::direct && !is_aligned(*cfa))) return std::nullopt;
   return Candidate{value, *cfa, slot, link};
 }
 
@@ -62,7 +69,8 @@ Walk::Attempt Walk::attempt(const Registers& registers) {
   const auto range =
       first.module == nullptr ? std::nullopt : context_.tables.of(*first.module).function(first.va);
   if (!range) {
-    result.next = context_.calls.link_to_unknown(rest.frames[1].pc, first.pc);
+    // Where the function begins is not known, so nothing is sure.
+    result.next = std::min(context_.calls.link_to_unknown(rest.frames[1].pc, first.pc), Link::indirect);
     return result;
   }
   result.next = context_.calls.link(rest.frames[1].pc, range->begin + first.bias, range->end + first.bias);
@@ -95,7 +103,7 @@ std::optional<Walk::Repair> Walk::repair_frame_pointer(const Frame& frame, const
     bool unique = true;
     for (Address value = lowest; value <= lowest + prologue.alignment; value += 8) {
       const auto found = candidate(frame, row, registers, value);
-      if (!found) continue;
+      if (!found || (prologue.alignment != 0 && !is_aligned(found->cfa))) continue;
       if (found->link == Link::indirect) {
         const Attempt tried = attempt(row, registers, *found);
         if (!tried.complete || tried.next == Link::none) continue;
@@ -107,6 +115,8 @@ std::optional<Walk::Repair> Walk::repair_frame_pointer(const Frame& frame, const
     if (only && unique) return accept(only->frame_pointer, FoundBy::prologue);
   }
 
+  const bool is_innermost = frame.va == frame.pc - frame.bias;
+  bool passed_over = false;
   std::vector<Candidate> certain;
   std::optional<Candidate> first;
   const Address first_slot = first_return_address(lowest + 8, lowest + scan_bytes);
@@ -120,9 +130,19 @@ std::optional<Walk::Repair> Walk::repair_frame_pointer(const Frame& frame, const
       continue;
     }
     const Attempt tried = attempt(row, registers, *found);
-    if (tried.complete && tried.next != Link::none) return accept(value, FoundBy::scan);
+    const bool fits = tried.complete && tried.next != Link::none;
+    if (!is_aligned(found->cfa)) {
+      // A copy as a rule, or else the function calls none that needs an aligned stack.
+      if (!fits) {
+        passed_over = true;
+        continue;
+      }
+      return is_innermost ? std::optional(accept(value, FoundBy::scan)) : std::nullopt;
+    }
+    if (fits) return accept(value, FoundBy::scan);
     certain.push_back(*found);
   }
+  if (passed_over) return std::nullopt;
   if (certain.size() == 1) return accept(certain.front().frame_pointer, FoundBy::scan);
   if (!certain.empty() || !first) return std::nullopt;
   // The caller was itself called just so, hence it is alive, and the word is that of the call it is in.
@@ -142,40 +162,76 @@ Address Walk::first_return_address(Address from, Address to) {
   return 0;
 }
 
-// Code without unwind table: its frame may have any size, so the return address is the first word that
-// follows a call which may have led here. If the first word that follows any call is no such one, it may be
-// a leftover; then only a call that surely led here is taken. A word that follows a call in other code
-// without table may always be the return address of a frame, so none is passed over.
-std::optional<Walk::Repair> Walk::repair_without_table(const Frame& frame, const Registers& registers) {
-  // Elsewhere the return address can be in a register, and where it lies does not tell where the frame ends.
-  if (!can_repair() || context_.layout.link_register != max_registers) return std::nullopt;
-  const auto frame_pointer = registers.get(context_.layout.frame_pointer);
-  const Address lowest = (*registers.get(context_.layout.stack_pointer) + 7) / 8 * 8;
-  bool first = true;
-  for (Address slot = lowest; slot < lowest + scan_bytes; slot += sizeof(Address)) {
-    if (--context_.budget.words < 0) return std::nullopt;
+// The caller of a function whose begin a symbol tells. Either its frame pointer is known and it keeps one, or
+// all of the way from its begin is understood.
+std::optional<Registers> Walk::caller_by_entry(const elf::Location& there, const elf::Symbol& function,
+                                               const Registers& registers, bool exact_pc) {
+  const Layout& layout = context_.layout;
+  context_.budget.words -= static_cast<int>(std::min<std::uint64_t>(function.size, 16 << 10) / 64);
+  if (context_.budget.words < 0) return std::nullopt;
+  const EntryPath entry = context_.calls.entry(there, function.start, function.start + function.size);
+  const Address sp = *registers.get(layout.stack_pointer);
+  const Address begin = function.start + there.bias;
+  const auto link = [&](Address slot) {
     const auto word = context_.memory.word(slot);
-    if (!word) break;
-    const auto caller = *word == 0 ? std::nullopt : context_.modules.locate_code(*word - 1);
-    if (!caller || !context_.calls.follows_call(*word)) continue;
-    const bool aligned = (slot + sizeof(Address)) % stack_alignment == 0;
-    const bool in_doubt = !context_.calls.has_table(*caller);
-    const Link link = aligned ? context_.calls.link_to_unknown(*word, frame.pc) : Link::none;
-    const bool is_candidate = is_certain(link) || (link != Link::none && first);
-    first = first && !aligned;
-    if (is_candidate) {
-      Repair repair{Registers::from_pc_sp(*word, slot + sizeof(Address), context_.layout), FoundBy::scan};
-      if (frame_pointer && *frame_pointer + sizeof(Address) == slot) {
-        if (const auto saved = context_.memory.word(*frame_pointer))
-          repair.registers.set(context_.layout.frame_pointer, *saved);
-      }
-      const Attempt tried = attempt(repair.registers);
-      if (tried.complete && (is_certain(tried.next) || (is_certain(link) && tried.next != Link::none)))
-        return repair;
-    }
-    if (in_doubt) break;
+    return word ? context_.calls.link_to_begin(*word, begin) : Link::none;
+  };
+  Registers after = registers;
+  after.forget_all(layout.caller_saved);
+  const auto returns_from = [&](Address slot) {
+    after.set(layout.program_counter, *context_.memory.word(slot));
+    after.set(layout.stack_pointer, slot + sizeof(Address));
+    return after;
+  };
+  const auto frame_pointer = registers.get(layout.frame_pointer);
+  if (entry.frame_pointer_below && frame_pointer) {
+    const Address slot = *frame_pointer + *entry.frame_pointer_below;
+    const auto saved = context_.memory.word(*frame_pointer);
+    const Link found = link(slot);
+    if (*entry.frame_pointer_below != sizeof(Address) || !saved || slot <= sp || found == Link::none)
+      return std::nullopt;
+    // On its way out the function has given the frame pointer back already.
+    if (exact_pc && (!is_certain(found) || context_.calls.follows_call(context_.memory.word(sp).value_or(0))))
+      return std::nullopt;
+    for (unsigned number = 0; number < layout.count; ++number) after.forget(number);
+    after.set(layout.frame_pointer, *saved);
+    return returns_from(slot);
   }
-  return std::nullopt;
+  // What only looks like a function's begin, such as that of a cold part, is not called.
+  const Address slot = sp + entry.below;
+  if (!entry.exact || !is_certain(link(slot))) return std::nullopt;
+  for (const EntryPath::Saved& saved : entry.saved) {
+    const auto word = context_.memory.word(slot - saved.below);
+    if (word) {
+      after.set(saved.number, *word);
+    } else {
+      after.forget(saved.number);
+    }
+  }
+  return returns_from(slot);
+}
+
+// Code without unwind table. Words that look like return addresses are no proof, even if all further out is
+// consistent: what a frame has not written yet holds those of earlier calls, whose callers still run. So the
+// frame's size must be known from code.
+std::optional<Registers> Walk::caller_without_table(const Frame& frame, const elf::Location& there,
+                                                    const Registers& registers, bool exact_pc) {
+  if (!context_.options.repair) return std::nullopt;
+  const elf::SymbolQuery query{frame.module, frame.va};
+  const elf::Symbol* function =
+      frame.module == nullptr ? nullptr : elf::symbolize(std::span(&query, 1)).front();
+  if (function != nullptr && (function->size == 0 || frame.va - function->start >= function->size))
+    function = nullptr;
+  auto returned = context_.calls.straight_return(there, registers, context_.memory);
+  const auto entered =
+      function == nullptr ? std::nullopt : caller_by_entry(there, *function, registers, exact_pc);
+  if (!returned) return entered;
+  const unsigned stack_pointer = context_.layout.stack_pointer;
+  if (entered && entered->get(stack_pointer) != returned->get(stack_pointer)) return std::nullopt;
+  const Address to = *returned->get(context_.layout.program_counter) & context_.address_mask;
+  const Link link = function == nullptr ? context_.calls.link_to_unknown(to, frame.pc)
+                                        : context_.calls.link_to_begin(to, function->start + frame.bias);
+  return link == Link::none ? std::nullopt : returned;
 }
 
 }  // namespace hangtrace::unwind

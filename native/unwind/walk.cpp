@@ -173,20 +173,11 @@ Stack Walk::run(Registers registers, bool exact_pc, FoundBy found_by) {
       if (frame.module != nullptr && !exact_pc && is_thread_entry(frame)) return ends(End::thread_start);
       elf::Location there = *location;
       there.va = *pc - frame.bias;
-      auto returned = context_.options.repair
-                          ? context_.calls.straight_return(there, registers, context_.memory)
-                          : std::nullopt;
-      if (returned) {
-        registers = *returned;
-        registers.set(layout.program_counter, *registers.get(layout.program_counter) & context_.address_mask);
-        found_by = FoundBy::prologue;
-        exact_pc = false;
-        continue;
-      }
-      const auto repair = repair_without_table(frame, registers);
-      if (!repair) return ends(answer.broken ? End::bad_table : End::no_table);
-      registers = repair->registers;
-      found_by = repair->found_by;
+      const auto caller = caller_without_table(frame, there, registers, exact_pc);
+      if (!caller) return ends(answer.broken ? End::bad_table : End::no_table);
+      registers = *caller;
+      registers.set(layout.program_counter, *registers.get(layout.program_counter) & context_.address_mask);
+      found_by = FoundBy::prologue;
       exact_pc = false;
       continue;
     }

@@ -3,6 +3,7 @@
 #include <optional>
 #include <vector>
 
+#include "elf/symbols.hpp"
 #include "unwind/call_site.hpp"
 #include "unwind/stack_memory.hpp"
 #include "unwind/table_cache.hpp"
@@ -72,7 +73,11 @@ class Walk {
   // repair.cpp
   bool can_repair() const;
   std::optional<Repair> repair_frame_pointer(const Frame& frame, const Row& row, const Registers& registers);
-  std::optional<Repair> repair_without_table(const Frame& frame, const Registers& registers);
+  /// `there`: the PC itself.
+  std::optional<Registers> caller_without_table(const Frame& frame, const elf::Location& there,
+                                                const Registers& registers, bool exact_pc);
+  std::optional<Registers> caller_by_entry(const elf::Location& there, const elf::Symbol& function,
+                                           const Registers& registers, bool exact_pc);
   std::optional<Candidate> candidate(const Frame& frame, const Row& row, const Registers& registers,
                                      Address value);
   Address first_return_address(Address from, Address to);

@@ -71,6 +71,9 @@ class Arm final : public MachineCode {
   }
 
   // mov x8, #139; svc #0: kernel, arch/arm64/kernel/vdso/sigreturn.S, which keeps it so for unwinders.
+  // Where the return address lies does not tell where the frame ends.
+  EntryPath read_entry(Code, Code) const override { return {}; }
+
   bool is_signal_trampoline(Code code) const override {
     return word_at(code, 0) == 0xd2801168 && word_at(code, 4) == 0xd4000001;
   }

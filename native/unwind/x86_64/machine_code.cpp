@@ -5,6 +5,7 @@
 #include <array>
 #include <cstring>
 
+#include "unwind/x86_64/entry.hpp"
 #include "unwind/x86_64/prologue.hpp"
 
 namespace hangtrace::unwind {
@@ -80,6 +81,10 @@ class X86 final : public MachineCode {
 
   Prologue read_prologue(Code code, bool whole) const override {
     return x86_64_decoder::read_prologue(code, whole);
+  }
+
+  EntryPath read_entry(Code before, Code after) const override {
+    return x86_64_decoder::read_entry(before, after);
   }
 
   bool is_signal_trampoline(Code code) const override {
