@@ -47,7 +47,7 @@ from pyhangtrace.model.evidence import (
     SourceStatus,
     ThreadSample,
 )
-from pyhangtrace.model.kinds import Role, SourceState
+from pyhangtrace.model.kinds import Role, SourceState, StackFrom
 from pyhangtrace.model.process_table import ProcessTable
 from pyhangtrace.render.result import Result
 
@@ -539,7 +539,10 @@ class _Run:
 
 
 def _lacks_frames(thread: ThreadSample) -> bool:
-    return not thread.stack_complete and thread.state in ("S", "R")
+    """Whether registers may be what is missing: eBPF and samples give all of them."""
+    if thread.stack_complete or thread.stack_from in (StackFrom.BPF, StackFrom.PERF):
+        return False
+    return thread.state in ("S", "R")
 
 
 def _process_status(pid: int, why: str, tid: int | None) -> SourceStatus:

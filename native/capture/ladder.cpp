@@ -93,7 +93,7 @@ void Ladder::climb(std::span<Look> looks, unwind::UnwindCache& cache, const Opti
     running.add_preempted(tasks_, cache);
   }
   running.report();
-  if (!options.stop.empty()) {
+  if (!options.stop.empty() && !options.out_of_time()) {
     stop_for_stacks(looks, options.stop, cache);
   }
 }

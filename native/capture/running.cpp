@@ -122,19 +122,44 @@ void RunningThreads::collect(unwind::UnwindCache& cache) {
   }
 }
 
+registers::RungStatus RunningThreads::status_of(const Look& look) const {
+  std::size_t running = 0;
+  std::size_t without = 0;
+  std::size_t lacking = 0;
+  for (const Target& target : targets_) {
+    if (target.look != &look) {
+      continue;
+    }
+    ++running;
+    const int tid = look.sampled.process.threads[target.thread].tid;
+    if (look.samples.contains(target.thread)) {
+      continue;  // also by another way
+    }
+    ++without;
+    // Who fell asleep instead is no gap: another look shows it.
+    if (look.sampled.tasks->syscall(tid).activity == proc::Activity::running) {
+      ++lacking;
+    }
+  }
+  const registers::RungStatus& status = sampler_.status();
+  const bool sampled =
+      status.state == registers::RungState::used || status.state == registers::RungState::limited;
+  if (without == 0 || (lacking == 0 && sampled)) {
+    return {registers::RungState::used, {}};
+  }
+  if (!sampled) {
+    return status;
+  }
+  return {registers::RungState::limited,
+          std::to_string(lacking) + " of " + std::to_string(running) + " running threads have no stack: " +
+              (status.reason.empty() ? "they were on no CPU while samples were taken" : status.reason)};
+}
+
 void RunningThreads::report() {
   for (const Target& target : targets_) {
     std::vector<Rung>& rungs = target.look->sampled.process.rungs;
-    const auto known = std::ranges::find(rungs, perf_source, &Rung::source);
-    registers::RungStatus status = sampler_.status();
-    if (target.look->samples.contains(target.thread)) {
-      // Whoever has a stack by another way lacks nothing.
-      status = {registers::RungState::used, {}};
-    }
-    if (known == rungs.end()) {
-      rungs.push_back({perf_source, status});
-    } else if (status.state != registers::RungState::used) {
-      known->status = status;
+    if (std::ranges::find(rungs, perf_source, &Rung::source) == rungs.end()) {
+      rungs.push_back({perf_source, status_of(*target.look)});
     }
   }
 }

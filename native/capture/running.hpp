@@ -29,6 +29,7 @@ class RunningThreads {
     std::size_t thread;
   };
 
+  registers::RungStatus status_of(const Look& look) const;
   void show(const Target& target, StackFrom from);
 
   std::vector<Target> targets_;

@@ -19,6 +19,8 @@ using Clock = std::chrono::steady_clock;
 constexpr const char* stop_source = "thread stop";
 constexpr std::size_t most_stops = 64;  // in one look
 constexpr auto longest = std::chrono::milliseconds(200);
+constexpr auto longest_of_process = std::chrono::milliseconds(50);
+constexpr auto longest_of_thread = std::chrono::milliseconds(20);
 constexpr std::size_t stack_bytes = 32 << 10;
 
 // Calls that go on as if nothing had happened when their thread is stopped for a moment: measured on
@@ -33,8 +35,18 @@ constexpr std::array<std::int64_t, 14> restarted{
 };
 constexpr std::array<std::int64_t, 4> on_descriptor{SYS_read, SYS_write, SYS_readv, SYS_writev};
 
-bool lacks_frames(const Thread& thread) {
-  return !thread.complete && (thread.running || (thread.stack_pointer && thread.program_counter));
+// Whether registers are what is missing: not where BPF or a sample gave all of them, and not where a stack
+// ends for want of a table, of memory, or at the bound of its length.
+bool wants_registers(const Look& look, std::size_t i) {
+  const Thread& thread = look.sampled.process.threads[i];
+  if (thread.complete || thread.stack_from == StackFrom::bpf || thread.stack_from == StackFrom::perf) {
+    return false;
+  }
+  if (thread.running) {
+    return look.unwound[i].frames.empty();
+  }
+  return thread.stack_pointer && thread.program_counter &&
+         look.unwound[i].end == unwind::End::unknown_register;
 }
 
 // Why a thread is not stopped; empty if nothing speaks against it.
@@ -70,13 +82,14 @@ class Stopping {
   Stopping(Look& look, unwind::UnwindCache& cache)
       : look_(look), unwinder_(look.known->modules(), cache), reader_("/proc", look.sampled.memory_id) {}
 
-  registers::StopOutcome stop(std::size_t i) {
+  registers::StopOutcome stop(std::size_t i, Clock::duration most) {
     Thread& thread = look_.sampled.process.threads[i];
     const registers::StopRequest request{
         .pid = look_.sampled.process.pid,
         .tid = thread.tid,
         .reader = &reader_,
         .stack_size = [this](Address sp) { return stack_size(sp); },
+        .deadline = std::chrono::duration_cast<std::chrono::microseconds>(most),
     };
     const registers::Stopped stopped = registers::stop_thread(request);
     look_.sampled.process.stopped_ns += static_cast<std::uint64_t>(stopped.still.count());
@@ -135,25 +148,36 @@ void stop_for_stacks(std::span<Look> looks, std::span<const int> pids, unwind::U
     }
     Stopping stopping(look, cache);
     registers::RungStatus status;
+    const auto end = std::min(until, Clock::now() + longest_of_process);
+    std::size_t left_out = 0;
     for (std::size_t i = 0; i < process.threads.size(); ++i) {
       Thread& thread = process.threads[i];
-      if (!lacks_frames(thread)) {
+      if (!wants_registers(look, i)) {
         continue;
       }
       if (std::string why = objection(process.pid, thread); !why.empty()) {
         thread.stack_problem = std::move(why);
         continue;
       }
-      if (++stops > most_stops || Clock::now() >= until) {
-        status = {registers::RungState::limited, "more threads lack frames than are stopped in one look"};
-        break;
+      const auto now = Clock::now();
+      if (stops == most_stops || now >= end) {
+        ++left_out;
+        thread.stack_problem = "not stopped: others were, for as long as is allowed";
+        continue;
       }
-      const auto outcome = stopping.stop(i);
+      ++stops;
+      const auto outcome = stopping.stop(i, std::min<Clock::duration>(longest_of_thread, end - now));
       if (outcome == registers::StopOutcome::not_permitted) {
         status = {registers::RungState::refused, "ptrace is not permitted"};
         break;
       }
       status.state = registers::RungState::used;
+    }
+    if (left_out != 0 && status.state != registers::RungState::refused) {
+      status = {registers::RungState::limited,
+                std::to_string(left_out) + " more threads lack registers: no more than " +
+                    std::to_string(most_stops) + " are stopped in one look, for no more than " +
+                    std::to_string(longest_of_process.count()) + " ms in a process"};
     }
     if (status.state != registers::RungState::unused) {
       process.rungs.push_back({stop_source, status});

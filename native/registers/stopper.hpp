@@ -44,7 +44,7 @@ struct StopRequest {
   /// Reads its memory; must be one that a kill ends, since the thread stands still meanwhile.
   const memory::Reader* reader = nullptr;
   std::function<std::size_t(memory::Address stack_pointer)> stack_size;
-  std::chrono::microseconds deadline{20'000};
+  std::chrono::microseconds deadline{20'000};  // for it to stop, which takes long only without a free CPU
 };
 
 /// Stops one thread with PTRACE_SEIZE and PTRACE_INTERRUPT, reads registers and stack, and lets it go on.

@@ -33,7 +33,8 @@ def _pids(_context: click.Context, _parameter: click.Parameter, values: tuple[st
 @click.option(
     "--allow-stop",
     is_flag=True,
-    help="Stop a thread for some microseconds where nothing else gives its stack. Never one that would notice: in "
+    help="Stop a thread for a moment where nothing else gives its stack: some microseconds on a free CPU, milliseconds "
+    "where it must wait for one, 50 ms at most for all of a process. Never one that would notice: in "
     "epoll_wait, semop, sigtimedwait, io_uring_enter and on sockets a stop can end the call with EINTR.",
 )
 @click.option(
