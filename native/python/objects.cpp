@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 
 namespace hangtrace::python {
 namespace {
@@ -173,6 +172,17 @@ std::optional<std::string> Objects::text(Address object) const {
   return std::move(texts(std::span(&object, 1)).front());
 }
 
+bool Objects::is_ascii(Address object, std::string_view text) const {
+  const auto data_at = static_cast<std::size_t>(layout_.string_ascii_data);
+  std::vector<std::byte> bytes(data_at + text.size());
+  // The head first: behind a shorter string there may be nothing.
+  if (!plausible(object) || !reader_.read(object, std::span(bytes).first(data_at))) return false;
+  const auto head = string_head(layout_, bytes);
+  if (!head || head->width != 1 || head->inside != data_at || head->count != text.size()) return false;
+  if (!reader_.read(object + data_at, std::span(bytes).subspan(data_at))) return false;
+  return std::memcmp(bytes.data() + data_at, text.data(), text.size()) == 0;
+}
+
 std::optional<std::string> Objects::bytes(Address object, std::size_t max) const {
   if (!plausible(object)) return std::nullopt;
   auto size = reader_.read_value<std::int64_t>(object + layout_.bytes_size);
@@ -207,33 +217,15 @@ std::vector<Address> Objects::list(Address object) const {
   return words(*items, static_cast<std::size_t>(*size));
 }
 
-// The table of a dict (Include/internal/pycore_dict.h; before 3.11 Objects/dict-common.h): index slots of 1,
-// 2, 4 or 8 bytes each, then entries of (hash, key, value) or, for kinds other than 0, of (key, value).
 std::vector<Objects::Item> Objects::table(Address keys) const {
-  std::vector<std::byte> head(static_cast<std::size_t>(layout_.keys_indices));
-  if (!plausible(keys) || !reader_.read(keys, head)) return {};
-  const auto used = load<std::int64_t>(head, layout_.keys_entries_used);
-  if (used <= 0 || used > static_cast<std::int64_t>(kMaxEntries)) return {};
-  std::uint64_t index_bytes = 0;
-  std::size_t entry_words = 3;
-  if (layout_.keys_size >= 0) {
-    const auto slots = load<std::uint64_t>(head, layout_.keys_size);
-    if (!std::has_single_bit(slots) || slots > (std::uint64_t{1} << 32)) return {};
-    index_bytes = slots * (slots <= 0xff ? 1 : slots <= 0xffff ? 2 : 4);
-  } else {
-    const auto log2 = load<std::uint8_t>(head, layout_.keys_log2_index_bytes);
-    const auto kind = load<std::uint8_t>(head, layout_.keys_kind);
-    if (log2 > 40 || kind > 2) return {};
-    index_bytes = std::uint64_t{1} << log2;
-    if (kind != 0) entry_words = 2;
-  }
-  const auto count = static_cast<std::size_t>(used);
-  const std::vector<Address> raw = words(keys + layout_.keys_indices + index_bytes, count * entry_words);
+  const auto head = table_head(keys);
+  if (!head || head->count == 0) return {};
+  const std::vector<Address> raw = words(head->entries, head->count * head->entry_words);
   if (raw.empty()) return {};
   std::vector<Item> result;
-  result.reserve(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    result.emplace_back(raw[i * entry_words + entry_words - 2], raw[i * entry_words + entry_words - 1]);
+  result.reserve(head->count);
+  for (std::size_t i = 0; i < head->count; ++i) {
+    result.emplace_back(raw[(i + 1) * head->entry_words - 2], raw[(i + 1) * head->entry_words - 1]);
   }
   return result;
 }
@@ -297,15 +289,6 @@ std::vector<std::optional<Address>> Objects::pick(std::span<const Item> entries,
     }
   }
   return result;
-}
-
-std::optional<Address> Objects::find(Address dict_object, std::string_view key) const {
-  return find(dict_object, std::span(&key, 1)).front();
-}
-
-std::vector<std::optional<Address>> Objects::find(Address dict_object,
-                                                  std::span<const std::string_view> keys) const {
-  return pick(dict(dict_object), keys);
 }
 
 std::optional<Objects::Storage> Objects::instance_storage(Address object) {

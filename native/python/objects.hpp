@@ -15,6 +15,7 @@
 
 #include "memory/reader.hpp"
 #include "python/layout.hpp"
+#include "python/str_hash.hpp"
 
 namespace hangtrace::python {
 
@@ -80,7 +81,10 @@ class Objects {
   static constexpr std::size_t kMaxText = 4096;        // characters of a str, bytes of a bytes object
   static constexpr std::size_t kMaxEntries = 1 << 16;  // of a dict, list or tuple
 
-  Objects(const memory::Reader& reader, const Layout& layout) : reader_(reader), layout_(layout) {}
+  // With the secret of the process's hashes keys of large dicts are found faster.
+  Objects(const memory::Reader& reader, const Layout& layout,
+          std::optional<StrHash::Secret> hash_secret = std::nullopt)
+      : reader_(reader), layout_(layout), hash_secret_(hash_secret) {}
 
   const memory::Reader& reader() const { return reader_; }
   const Layout& layout() const { return layout_; }
@@ -94,6 +98,7 @@ class Objects {
   void start_look() {
     types_.clear();
     positions_.clear();
+    hash_refused_ = false;
   }
 
   using Item = std::pair<Address, Address>;  // key, value
@@ -114,8 +119,11 @@ class Objects {
   // (key, value) of a dict in insertion order.
   std::vector<Item> dict(Address object) const;
   // Values of keys that are ASCII strs.
-  std::optional<Address> find(Address dict, std::string_view key) const;
-  std::vector<std::optional<Address>> find(Address dict, std::span<const std::string_view> keys) const;
+  std::optional<Address> find(Address dict, std::string_view key);
+  std::vector<std::optional<Address>> find(Address dict, std::span<const std::string_view> keys);
+  // The same by the hashes of the keys alone; nullopt if that does not tell.
+  std::optional<std::vector<std::optional<Address>>> look_up(Address dict,
+                                                             std::span<const std::string_view> keys);
   // Entry of the instance dictionary (inline values included); not slots, properties or class attributes.
   std::optional<Address> attribute(Address object, std::string_view name);
 
@@ -129,6 +137,20 @@ class Objects {
     std::size_t capacity = kMaxEntries;
   };
 
+  // What is found in a table of keys: index slots, then entries whose last two words are key and value.
+  struct TableHead {
+    std::size_t count = 0;  // entries, also unused ones
+    std::size_t entry_words = 3;
+    std::uint64_t slots = 0;
+    std::uint64_t index_bytes = 0;
+    Address indices = 0;
+    Address entries = 0;
+  };
+
+  std::optional<TableHead> table_head(Address keys) const;
+  bool learn_hash(const TableHead& table);
+  std::optional<Address> look_up(const TableHead& table, std::string_view key, bool& told) const;
+  bool is_ascii(Address object, std::string_view text) const;
   std::vector<Item> table(Address keys) const;  // every entry, also unused ones
   std::vector<Item> items(const Storage& storage) const;
   std::optional<Storage> dict_storage(Address dict) const;
@@ -139,6 +161,9 @@ class Objects {
 
   const memory::Reader& reader_;
   Layout layout_;
+  std::optional<StrHash::Secret> hash_secret_;
+  std::optional<StrHash> hash_;
+  bool hash_refused_ = false;  // tried in this look, in vain
   std::unordered_map<Address, std::optional<TypeInfo>> types_;
   std::map<std::pair<Address, std::string>, std::optional<std::size_t>>
       positions_;  // of names in shared keys

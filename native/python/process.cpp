@@ -38,6 +38,7 @@ std::optional<Interpreter> PythonProcess::State::main_interpreter() {
 
 std::vector<std::optional<Address>> PythonProcess::State::find_modules(
     const Interpreter& interpreter, std::span<const std::string_view> names) {
+  if (auto found = objects.look_up(interpreter.modules, names)) return *std::move(found);
   const std::vector<Objects::Item> items = objects.dict(interpreter.modules);
   if (known_modules.size() > 64) known_modules.clear();
   KnownModules& known = known_modules[interpreter.modules];

@@ -11,7 +11,7 @@ struct PythonProcess::State {
   State(const memory::Reader& reader, Runtime found)
       : reader(reader),
         runtime(std::move(found)),
-        objects(reader, runtime.layout.value_or(Layout{})),
+        objects(reader, runtime.layout.value_or(Layout{}), runtime.hash_secret),
         slots(objects) {}
 
   const memory::Reader& reader;
@@ -46,7 +46,8 @@ struct PythonProcess::State {
 
   // The interpreter with id 0, or the only one; nullopt if there is none.
   std::optional<Interpreter> main_interpreter();
-  // Modules in an interpreter's sys.modules by name. Reads the names of all only when modules were added.
+  // Modules in an interpreter's sys.modules by name. Where their hashes do not tell, reads the names of all,
+  // and that only when modules were added.
   std::vector<std::optional<Address>> find_modules(const Interpreter& interpreter,
                                                    std::span<const std::string_view> names);
   std::optional<Address> module_dict(std::string_view module);

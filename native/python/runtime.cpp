@@ -124,6 +124,9 @@ std::optional<Runtime> find_runtime(const memory::Reader& reader, std::span<cons
     Runtime runtime;
     runtime.address = *address;
     identify(reader, runtime, find(*mapping, "Py_Version"));
+    if (const auto secret = find(*mapping, "_Py_HashSecret")) {
+      runtime.hash_secret = reader.read_value<StrHash::Secret>(*secret);
+    }
     return runtime;
   }
   return std::nullopt;

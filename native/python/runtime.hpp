@@ -8,6 +8,7 @@
 #include "memory/reader.hpp"
 #include "proc/maps.hpp"
 #include "python/layout.hpp"
+#include "python/str_hash.hpp"
 
 namespace hangtrace::python {
 
@@ -23,6 +24,7 @@ struct Runtime {
   std::optional<Layout> layout;  // none: see problem
   std::string layout_from;       // "_Py_DebugOffsets", "table 3.11"
   std::string problem;
+  std::optional<StrHash::Secret> hash_secret;  // of strs
 };
 
 // The CPython runtime of a process: the first module that exports _PyRuntime, those named like Python first.
