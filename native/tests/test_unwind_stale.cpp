@@ -93,18 +93,29 @@ __attribute__((noinline)) void enter(Thread* thread) {
   asm volatile("" ::: "memory");
 }
 
-// Leaves its return addresses at many distances from where the thread's frames will be.
+int leave_traces(int depth);
+int (*volatile by_pointer)(int) = leave_traces;
+
+__attribute__((noinline)) int leave_trace(int depth) {
+  volatile char bytes[40] = {};
+  const int sum = by_pointer(depth - 1);
+  asm volatile("" ::: "memory");
+  return sum + bytes[0];
+}
+
+// Leaves return addresses of calls through a pointer by a function that is called directly, down to where the
+// frames will be that do not write all of theirs.
 __attribute__((noinline)) int leave_traces(int depth) {
-  volatile char bytes[200] = {};
-  int sum = bytes[depth];
-  if (depth > 0) sum += leave_traces(depth - 1);
+  if (depth == 0) return 0;
+  volatile char bytes[40] = {};
+  const int sum = leave_trace(depth);
   asm volatile("" ::: "memory");
   return sum + bytes[0];
 }
 
 void* run(void* argument) {
   auto* thread = static_cast<Thread*>(argument);
-  leave_traces(25);
+  leave_traces(28);
   asm volatile("" ::: "memory");
   thread->enter(thread);
   asm volatile("" ::: "memory");
