@@ -1,4 +1,5 @@
-// Three threads on the CPU: one spins on a word, one yields while it waits, one alternates between two functions.
+// Three threads on the CPU: one spins on a word, one yields while it waits, one alternates between two
+// functions.
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>

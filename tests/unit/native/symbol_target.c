@@ -27,8 +27,8 @@ STAYS long exported_wait(int fd) {
 
 #include <dlfcn.h>
 
-int main(int count, char **arguments) {
-  void *library = dlopen(arguments[count - 1], RTLD_NOW);
+int main(int count, char** arguments) {
+  void* library = dlopen(arguments[count - 1], RTLD_NOW);
   if (library == NULL) {
     fprintf(stderr, "%s\n", dlerror());
     return 1;
