@@ -23,6 +23,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr auto spin_for = std::chrono::microseconds(300);  // most stop within 25
 constexpr timespec short_sleep{0, 50'000};
+constexpr auto release_within = std::chrono::milliseconds(20);
 
 bool may_be_stopped(const StopRequest& request) {
   const auto tasks = proc::TaskDirectory::open("/proc", request.pid);
@@ -103,6 +104,18 @@ void run(const StopRequest& request, Stopped& result) {
   ptrace(PTRACE_DETACH, request.tid, 0, pending_signal(*status));
 }
 
+// A thread that ended is joined a moment before the kernel lets go of what it traced.
+void await_release(const StopRequest& request, int stopper) {
+  const auto until = Clock::now() + request.deadline + release_within;
+  for (;;) {
+    const auto status = proc::read_status("/proc", request.tid);
+    if (!status || status->tracer != stopper || Clock::now() >= until) {
+      return;
+    }
+    nanosleep(&short_sleep, nullptr);
+  }
+}
+
 }  // namespace
 
 std::string describe(StopOutcome outcome) {
@@ -128,7 +141,14 @@ Stopped stop_thread(const StopRequest& request) {
 #if defined(__x86_64__)
   const auto begin = Clock::now();
   try {
-    std::thread(run, std::cref(request), std::ref(result)).join();
+    int stopper = 0;
+    std::thread([&] {
+      stopper = gettid();
+      run(request, result);
+    }).join();
+    if (result.outcome == StopOutcome::timed_out) {
+      await_release(request, stopper);
+    }
   } catch (const std::system_error&) {
     return result;  // no thread could be started
   }
