@@ -64,17 +64,26 @@ struct Engine::State {
     return sampled.process.error == Error::none ? slot : nullptr;
   }
 
-  // Calls read(python) if the process runs Python and its memory can be read.
+  // Calls read(known) if the process's memory can be read.
   template <class Read>
-  void with_python(int pid, Read read) {
+  void with_known(int pid, Read read) {
     Sampled sampled = sample_process(pid);
-    const std::shared_ptr<Known> opened = open(sampled);
-    if (python::PythonProcess* const python = opened ? opened->python() : nullptr) {
-      read(*python);
+    if (const std::shared_ptr<Known> opened = open(sampled)) {
+      read(*opened);
     }
     if (sampled.tasks != nullptr) {
       mark_moved(sampled);  // the next look need not read again what did not move
     }
+  }
+
+  // Calls read(python) if it also runs Python.
+  template <class Read>
+  void with_python(int pid, Read read) {
+    with_known(pid, [&](Known& known) {
+      if (python::PythonProcess* const python = known.python()) {
+        read(*python);
+      }
+    });
   }
 
   static void leave(Process& process) {
@@ -156,15 +165,10 @@ std::optional<python::Value> Engine::python_global(int pid, const std::string& m
 }
 
 SourceAnswer Engine::source_lines(int pid, std::span<const Address> addresses, dwarf::Deadline deadline) {
-  Sampled sampled = state_->sample_process(pid);
-  const std::shared_ptr<Known> known = state_->open(sampled);
-  if (sampled.tasks != nullptr) {
-    mark_moved(sampled);  // a later look need not read again what did not move
-  }
-  if (!known) {
-    return {std::vector<dwarf::SourceFrames>(addresses.size()), {"its memory cannot be read"}};
-  }
-  return state_->sources.find(known->modules(), addresses, deadline);
+  SourceAnswer answer{std::vector<dwarf::SourceFrames>(addresses.size()), {"its memory cannot be read"}};
+  state_->with_known(
+      pid, [&](Known& known) { answer = state_->sources.find(known.modules(), addresses, deadline); });
+  return answer;
 }
 
 }  // namespace hangtrace::capture

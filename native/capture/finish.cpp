@@ -209,11 +209,12 @@ bool name_eval_parts(Thread& thread, const std::vector<unwind::Frame>& unwound, 
 void add_python(Look& look, EvalParts& parts) {
   std::vector<Thread>& threads = look.sampled.process.threads;
   for (const python::PythonThread& source : look.python->threads) {
-    const auto it = std::ranges::lower_bound(threads, source.native_tid, {}, &Thread::tid);
-    if (source.native_tid == 0 || it == threads.end() || it->tid != source.native_tid) {
+    const Thread* const found = find_thread(look.sampled.process, source.native_tid);
+    if (found == nullptr) {
       continue;
     }
-    Thread& thread = *it;
+    const auto i = static_cast<std::size_t>(found - threads.data());
+    Thread& thread = threads[i];
     thread.ident = source.ident;
     thread.holds_gil = source.holds_gil;
     if (!source.name.empty()) {
@@ -226,7 +227,7 @@ void add_python(Look& look, EvalParts& parts) {
     if (frames.empty() || merge(thread.frames, frames)) {
       continue;
     }
-    const auto& unwound = look.unwound[static_cast<std::size_t>(it - threads.begin())].frames;
+    const auto& unwound = look.unwound[i].frames;
     if (name_eval_parts(thread, unwound, parts) && merge(thread.frames, frames)) {
       continue;
     }

@@ -76,16 +76,7 @@ Error Known::refresh(const std::vector<Thread>& threads) {
   std::optional<std::string> text =
       proc::read_file(proc::process_path(proc_root_, memory_id_, "maps"), maps_text_.size() + 4096);
   if (!text) {
-    switch (errno) {
-      case EACCES:
-      case EPERM:
-        return Error::not_permitted;
-      case ENOENT:
-      case ESRCH:
-        return Error::gone;
-      default:
-        return Error::unreadable;
-    }
+    return error_of(errno);
   }
   if (text->empty()) {
     return Error::gone;  // its memory went while it ends

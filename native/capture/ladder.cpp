@@ -30,21 +30,12 @@ bool same_moment(const registers::TaskRecord& record, const Thread& thread) {
          record.words[registers::pt_regs_rsp] == thread.stack_pointer && record.run_ns == thread.run_ns;
 }
 
-bool has_run(const Look& look, const Thread& thread) {
-  const auto stat = look.sampled.tasks->schedstat(thread.tid);
-  return !stat || stat->run_ns != thread.run_ns || stat->slices != thread.slices;
-}
-
-bool is_better(const unwind::Stack& stack, const unwind::Stack& than) {
-  return stack.complete() || (!than.complete() && stack.frames.size() >= than.frames.size());
-}
-
 void unwind_again(Look& look, const std::unordered_map<int, registers::TaskRecord>& records,
                   unwind::UnwindCache& cache) {
   const unwind::Unwinder unwinder(look.known->modules(), cache);
-  std::vector<Thread>& threads = look.sampled.process.threads;
+  const std::vector<Thread>& threads = look.sampled.process.threads;
   for (std::size_t i = 0; i < threads.size(); ++i) {
-    Thread& thread = threads[i];
+    const Thread& thread = threads[i];
     const auto record = records.find(thread.tid);
     if (record == records.end() || !wants_registers(thread) || !same_moment(record->second, thread)) {
       continue;
@@ -56,13 +47,10 @@ void unwind_again(Look& look, const std::unordered_map<int, registers::TaskRecor
     unwind::Stack stack = unwinder.unwind(registers, {});
     // The stack was read now: it goes with the registers, and with all that was read before, only if the
     // thread has slept through.
-    if (!is_better(stack, look.unwound[i]) || has_run(look, thread)) {
+    if (!is_better(stack, look.unwound[i]) || has_run(look.sampled, thread)) {
       continue;
     }
-    look.unwound[i] = std::move(stack);
-    thread.stack_from = StackFrom::bpf;
-    thread.complete = look.unwound[i].complete();
-    thread.stack_problem = unwind::describe(look.unwound[i].end);
+    show_stack(look, i, std::move(stack), StackFrom::bpf);
   }
 }
 

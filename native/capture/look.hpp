@@ -35,6 +35,15 @@ struct Look {
       samples;  // of running threads, in the order they were taken
 };
 
+/// The thread of this id; null if there is none.
+const Thread* find_thread(const Process& process, int tid);
+
+/// Whether a stack says at least as much as another one of the same thread.
+bool is_better(const unwind::Stack& stack, const unwind::Stack& than);
+
+/// Makes `stack` that of the thread at index `i`.
+void show_stack(Look& look, std::size_t i, unwind::Stack stack, StackFrom from);
+
 /// Copies stacks and futex words and reads the interpreter, between two readings of schedstat.
 void take(Look& look, const Options& options, const std::string& proc_root);
 

@@ -31,7 +31,7 @@ bool same_callers(const unwind::Stack& one, const unwind::Stack& other) {
 const unwind::Stack& most_telling(const std::vector<unwind::Stack>& stacks) {
   const unwind::Stack* best = &stacks.front();
   for (const unwind::Stack& stack : stacks) {
-    if (stack.complete() || (!best->complete() && stack.frames.size() >= best->frames.size())) {
+    if (is_better(stack, *best)) {
       best = &stack;
     }
   }
@@ -165,12 +165,7 @@ void RunningThreads::report() {
 }
 
 void RunningThreads::show(const Target& target, StackFrom from) {
-  Thread& thread = target.look->sampled.process.threads[target.thread];
-  unwind::Stack& shown = target.look->unwound[target.thread];
-  shown = most_telling(target.look->samples[target.thread]);
-  thread.stack_from = from;
-  thread.complete = shown.complete();
-  thread.stack_problem = unwind::describe(shown.end);
+  show_stack(*target.look, target.thread, most_telling(target.look->samples[target.thread]), from);
 }
 
 void RunningThreads::add_preempted(registers::TaskRegisters& tasks, unwind::UnwindCache& cache) {

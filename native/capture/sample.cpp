@@ -17,19 +17,6 @@ namespace hangtrace::capture {
 
 namespace {
 
-Error error_of(int number) {
-  switch (number) {
-    case EACCES:
-    case EPERM:
-      return Error::not_permitted;
-    case ENOENT:
-    case ESRCH:
-      return Error::gone;
-    default:
-      return Error::unreadable;
-  }
-}
-
 bool ended(char state) {
   return state == 'Z' || state == 'X' || state == 'x';
 }
@@ -181,6 +168,23 @@ std::optional<Thread> read_thread(const proc::TaskDirectory& tasks, int tid, con
 }
 
 }  // namespace
+
+Error error_of(int number) {
+  switch (number) {
+    case EACCES:
+    case EPERM:
+      return Error::not_permitted;
+    case ENOENT:
+    case ESRCH:
+      return Error::gone;
+    default:
+      return Error::unreadable;
+  }
+}
+
+bool has_run(const Sampled& sampled, const Thread& thread) {
+  return ran_since(thread, sampled.tasks->schedstat(thread.tid));
+}
 
 Identity identity_of(const proc::Stat& stat) {
   return {stat.start_ticks, stat.code_start, stat.stack_start};

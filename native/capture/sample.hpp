@@ -40,6 +40,12 @@ struct Sampled {
 Sampled sample(const std::string& proc_root, int pid, std::shared_ptr<TaskRecords> records,
                const std::shared_ptr<proc::DescriptorBudget>& budget);
 
+/// What an errno of procfs means for the process.
+Error error_of(int number);
+
+/// Whether a thread has run since its times were read, or may have.
+bool has_run(const Sampled& sampled, const Thread& thread);
+
 /// Begins the moment anew: reads again what threads do that ran since they were sampled.
 void sample_again(Sampled& sampled);
 

@@ -107,14 +107,11 @@ class Stopping {
     if (slept && !sleeps_again(thread)) {
       stack = unwinder_.unwind(registers, copy);  // what lies beyond the copy may be of another moment
     }
-    if (!stack.complete() && stack.frames.size() < look_.unwound[i].frames.size()) {
+    if (!is_better(stack, look_.unwound[i])) {
       return stopped.outcome;
     }
     thread.moved = !slept;
-    look_.unwound[i] = std::move(stack);
-    thread.stack_from = StackFrom::stop;
-    thread.complete = look_.unwound[i].complete();
-    thread.stack_problem = unwind::describe(look_.unwound[i].end);
+    show_stack(look_, i, std::move(stack), StackFrom::stop);
     return stopped.outcome;
   }
 

@@ -135,11 +135,6 @@ class Taker {
     }
   }
 
-  const Thread* find_thread(int tid) const {
-    const auto it = std::ranges::lower_bound(threads_, tid, {}, &Thread::tid);
-    return it != threads_.end() && it->tid == tid ? &*it : nullptr;
-  }
-
   bool is_gil(Address word) const {
     return std::ranges::any_of(look_.python->gils, [word](const python::Gil& gil) {
       return word >= gil.address && word < gil.address + gil.size;
@@ -149,7 +144,7 @@ class Taker {
   // Every Python thread asleep on a futex that is not the GIL may wait for a lock object. Whether it does,
   // the names of its native frames say later; its owner must be read now.
   void describe_lock(python::PythonProcess& python, const python::PythonThread& waiter) {
-    const Thread* const thread = find_thread(waiter.native_tid);
+    const Thread* const thread = find_thread(look_.sampled.process, waiter.native_tid);
     if (thread == nullptr || waiter.frames.empty()) {
       return;
     }
@@ -186,7 +181,7 @@ class Taker {
   }
 
   void read_locals(python::PythonProcess& python, const python::PythonThread& source) {
-    const Thread* const found = find_thread(source.native_tid);
+    const Thread* const found = find_thread(look_.sampled.process, source.native_tid);
     if (found == nullptr || options_.named_locals.empty()) {
       return;
     }

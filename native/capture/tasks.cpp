@@ -41,9 +41,8 @@ int thread_of_stack(const Look& look, Address address) {
 // Tasks change only while some thread of the interpreter runs: their own if it is known, else any.
 bool moved(const Look& look, const python::PythonTask& task) {
   const auto ran = [&](int tid) {
-    const std::vector<Thread>& threads = look.sampled.process.threads;
-    const auto it = std::ranges::lower_bound(threads, tid, {}, &Thread::tid);
-    return it == threads.end() || it->tid != tid || it->moved || it->running;
+    const Thread* const thread = find_thread(look.sampled.process, tid);
+    return thread == nullptr || thread->moved || thread->running;
   };
   if (task.native_tid != 0) {
     return ran(task.native_tid);

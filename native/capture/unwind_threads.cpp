@@ -11,24 +11,21 @@ constexpr std::size_t kept_bytes = 1024;  // pthread_cond_wait's frame lies with
 
 void unwind_thread(Look& look, std::size_t i, const unwind::Unwinder& unwinder) {
   Thread& thread = look.sampled.process.threads[i];
-  unwind::Stack& stack = look.unwound[i];
   const auto start = unwind::Registers::from_pc_sp(*thread.program_counter, *thread.stack_pointer);
-  stack = unwinder.unwind(start, {*thread.stack_pointer, look.stacks[i]});
-  thread.complete = stack.complete();
-  thread.stack_problem = unwind::describe(stack.end);
+  unwind::Stack stack = unwinder.unwind(start, {*thread.stack_pointer, look.stacks[i]});
   if (stack.frames.empty()) {
+    show_stack(look, i, std::move(stack), StackFrom::none);
     return;
   }
   const bool repaired = std::ranges::any_of(stack.frames, [](const unwind::Frame& frame) {
     return frame.found_by == unwind::FoundBy::prologue || frame.found_by == unwind::FoundBy::scan;
   });
-  thread.stack_from = repaired ? StackFrom::repaired : StackFrom::pc_sp;
   // What lies beyond the copy was read later than the rest.
   const Address copied_to = *thread.stack_pointer + look.stacks[i].size();
   if (!thread.moved && stack.frames.back().sp > copied_to) {
-    const auto stat = look.sampled.tasks->schedstat(thread.tid);
-    thread.moved = !stat || stat->run_ns != thread.run_ns || stat->slices != thread.slices;
+    thread.moved = has_run(look.sampled, thread);
   }
+  show_stack(look, i, std::move(stack), repaired ? StackFrom::repaired : StackFrom::pc_sp);
 }
 
 std::vector<std::size_t> main_first(const Process& process) {
