@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -94,3 +96,18 @@ def ready(*command: str | Path) -> Iterator[int]:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
         yield process.pid
+
+
+def seen_by(program: str, pid: int) -> dict[str, Any]:
+    """The picture that a Python program prints of the one process it is told to look at."""
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(pid)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    [process] = json.loads(done.stdout)
+    found: dict[str, Any] = process
+    return found

@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from tests.integration.bad_targets import (
     status,
     thread_states,
 )
-from tests.integration.hostile import ROOT, build, hostile, ready, rung
+from tests.integration.hostile import build, hostile, ready, rung, seen_by
 
 PERF = "perf samples"
 STOP = "thread stop"
@@ -130,15 +129,7 @@ def test_a_running_thread_is_stopped_where_it_cannot_be_sampled(tmp_path: Path) 
         stopped: set[str] = set()
         while stopped != {"spin", "compute"}:  # who yields all the time may not get on a CPU in time to stop
             assert time.monotonic() < end, stopped
-            done = subprocess.run(
-                [sys.executable, "-c", program, str(pid)],
-                cwd=ROOT,
-                capture_output=True,
-                text=True,
-                timeout=60,
-                check=True,
-            )
-            [process] = json.loads(done.stdout)
+            process = seen_by(program, pid)
             if rung(process, STOP)[0] == "refused":
                 pytest.skip("no ptrace here")
             assert rung(process, PERF)[0] != "used"

@@ -19,7 +19,7 @@ import pytest
 
 from pyhangtrace import _native
 from tests.integration.bad_targets import TARGETS, compile_c
-from tests.integration.hostile import ROOT, build, hostile, ready, rung
+from tests.integration.hostile import ROOT, build, hostile, ready, rung, seen_by
 
 EBPF = "ebpf registers"
 PERF = "perf samples"
@@ -230,15 +230,7 @@ def test_more_running_threads_than_files_may_be_open(tmp_path: Path) -> None:
         few = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (66, 66)); " + CAPTURE.format(
             False
         )
-        done = subprocess.run(
-            [sys.executable, "-c", few, str(pid)],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=True,
-        )
-    [process] = json.loads(done.stdout)
+        process = seen_by(few, pid)
     state, reason = rung(process, PERF)
     assert state in ("limited", "failed")
     assert "of 3 running threads were sampled" in reason
