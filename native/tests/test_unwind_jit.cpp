@@ -4,24 +4,18 @@
 
 #ifdef __x86_64__
 #include <alloca.h>
-#include <poll.h>
 #include <pthread.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstring>
 #include <deque>
 #include <sstream>
 
-#include "elf/process_modules.hpp"
-#include "memory/process_reader.hpp"
-#include "proc/maps.hpp"
-#include "proc/threads.hpp"
 #include "tests/elf_builder.hpp"
+#include "tests/own_threads.hpp"
 #include "unwind/unwinder.hpp"
 
 using namespace hangtrace;
@@ -203,20 +197,8 @@ TEST_CASE("stacks through code made at run time are right as far as they go") {
   threads.emplace_back().shape = {"first", Frames::none, 1, 16};
   make(page, threads.back(), 0);
   REQUIRE(::pthread_create(&threads.back().handle, nullptr, run, &threads.back()) == 0);
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  const auto tasks = proc::TaskDirectory::open("/proc", ::getpid());
-  REQUIRE(tasks);
-  const auto blocked = [&](const Thread& thread) {
-    for (;;) {
-      REQUIRE(std::chrono::steady_clock::now() < deadline);
-      if (thread.tid != 0) {
-        const auto state = tasks->syscall(thread.tid);
-        if (state.activity == proc::Activity::in_syscall && state.number == SYS_read) return state;
-      }
-      ::poll(nullptr, 0, 1);
-    }
-  };
-  blocked(threads.back());
+  const tests::ReadingThreads reading;
+  reading.await(threads.back().tid);
   const auto stale = reinterpret_cast<Address>(threads.back().into_caller);
   REQUIRE(stale != 0);
   for (std::size_t i = 0; i + 1 < threads.size(); ++i) {
@@ -225,19 +207,12 @@ TEST_CASE("stacks through code made at run time are right as far as they go") {
   }
 
   std::vector<proc::SyscallState> states;
-  for (const Thread& thread : threads) states.push_back(blocked(thread));
-  const auto mappings = proc::read_maps("/proc", ::getpid());
-  REQUIRE(mappings);
-  const memory::ProcessReader reader(::getpid());
-  elf::ModuleCache modules;
-  unwind::UnwindCache cache;
-  elf::ProcessModules process(modules, "/proc", ::getpid(), *mappings, reader);
-  const unwind::Unwinder unwinder(process, cache);
+  for (const Thread& thread : threads) states.push_back(reading.await(thread.tid));
+  const tests::OwnUnwinder unwinder;
   int complete = 0;
   for (std::size_t i = 0; i < threads.size(); ++i) {
     const Thread& thread = threads[i];
-    const unwind::Stack stack = unwinder.unwind(
-        unwind::Registers::from_pc_sp(states[i].program_counter, states[i].stack_pointer), {});
+    const unwind::Stack stack = unwinder.unwind(states[i]);
     CAPTURE(thread.shape.name);
     CAPTURE(print(stack));
     std::vector<Address> expected = thread.made;

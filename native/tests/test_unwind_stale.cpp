@@ -3,23 +3,17 @@
 #include <doctest/doctest.h>
 
 #ifdef __x86_64__
-#include <poll.h>
 #include <pthread.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstring>
 #include <deque>
 #include <sstream>
 
-#include "elf/process_modules.hpp"
-#include "memory/process_reader.hpp"
-#include "proc/maps.hpp"
-#include "proc/threads.hpp"
+#include "tests/own_threads.hpp"
 #include "unwind/unwinder.hpp"
 
 using namespace hangtrace;
@@ -168,37 +162,16 @@ TEST_CASE("return addresses that earlier calls left are not taken for callers of
   ADD(stale_leaf, true, true, false);
   ADD(stale_pointer_leaf, true, true, false);
 
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  const auto tasks = proc::TaskDirectory::open("/proc", ::getpid());
-  REQUIRE(tasks);
+  const tests::ReadingThreads reading;
   for (Thread& thread : threads) REQUIRE(::pthread_create(&thread.handle, nullptr, run, &thread) == 0);
   std::vector<proc::SyscallState> states;
-  for (const Thread& thread : threads) {
-    for (;;) {
-      REQUIRE(std::chrono::steady_clock::now() < deadline);
-      if (thread.tid != 0) {
-        const auto state = tasks->syscall(thread.tid);
-        if (state.activity == proc::Activity::in_syscall && state.number == SYS_read) {
-          states.push_back(state);
-          break;
-        }
-      }
-      ::poll(nullptr, 0, 1);
-    }
-  }
+  for (const Thread& thread : threads) states.push_back(reading.await(thread.tid));
 
-  const auto mappings = proc::read_maps("/proc", ::getpid());
-  REQUIRE(mappings);
-  const memory::ProcessReader reader(::getpid());
-  elf::ModuleCache modules;
-  unwind::UnwindCache cache;
-  elf::ProcessModules process(modules, "/proc", ::getpid(), *mappings, reader);
-  const unwind::Unwinder unwinder(process, cache);
+  const tests::OwnUnwinder unwinder;
   int complete = 0;
   for (std::size_t i = 0; i < threads.size(); ++i) {
     const Thread& thread = threads[i];
-    const unwind::Stack stack = unwinder.unwind(
-        unwind::Registers::from_pc_sp(states[i].program_counter, states[i].stack_pointer), {});
+    const unwind::Stack stack = unwinder.unwind(states[i]);
     std::ostringstream text;
     for (const unwind::Frame& frame : stack.frames)
       text << std::hex << frame.pc << " by " << static_cast<int>(frame.found_by) << "; ";
