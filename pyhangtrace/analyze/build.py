@@ -108,7 +108,8 @@ def build(case: Case, finding: Finding) -> Report:
 
 def _wait_order(case: Case, finding: Finding) -> list[Key]:
     """The chain first, then the cycle, the victims and everybody else by rank, pid and tid."""
-    told = [key for key in (*finding.chain, *finding.cycle, *finding.victims) if key in case.waits]
+    others = [key for cycle in finding.other_cycles for key in cycle]
+    told = [key for key in (*finding.chain, *finding.cycle, *others, *finding.victims) if key in case.waits]
     told += [who.key for who in finding.named if who.key is not None and who.key in case.waits]
     rest = sorted((key for key in case.waits if _of_interest(case, key)), key=case.order)
     return list(dict.fromkeys([*told, *rest]))
@@ -294,6 +295,7 @@ def _verdict(case: Case, finding: Finding, ids: dict[Key, str], memory: MemoryRe
         ),
         chain=tuple(_ids(() if finding.state in _WELL else finding.chain, ids)),
         cycle=tuple(_ids(finding.cycle, ids)),
+        other_cycles=tuple(tuple(_ids(cycle, ids)) for cycle in finding.other_cycles),
         diverged_at=finding.diverged_at,
         cleared=tuple(_cleared(case, finding, memory)),
         next_steps=next_steps(case, finding),

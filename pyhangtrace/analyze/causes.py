@@ -13,6 +13,12 @@ from pyhangtrace.model.kinds import Confidence, Kind, WaitKind
 
 _SURENESS = (Confidence.PROVEN, Confidence.LIKELY, Confidence.POSSIBLE)
 
+
+def weaker(one: Confidence, than: Confidence) -> bool:
+    """Whether the first says less than the second."""
+    return _SURENESS.index(one) > _SURENESS.index(than)
+
+
 # Waits that only pass on what another thread of the process is in.
 _PASSES_ON = frozenset(
     {WaitKind.JOIN, WaitKind.QUEUE, WaitKind.CONDITION, WaitKind.SEMAPHORE, WaitKind.BARRIER}

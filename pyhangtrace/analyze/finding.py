@@ -40,6 +40,7 @@ class Finding:
     victims: tuple[Key, ...] = ()
     chain: tuple[Key, ...] = ()
     cycle: tuple[Key, ...] = ()
+    other_cycles: tuple[tuple[Key, ...], ...] = ()  # as sure as the first, and apart from it
     diverged_at: Divergence | None = None
     settled: bool = False
 

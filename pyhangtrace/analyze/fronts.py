@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from pyhangtrace.analyze.blocked import Blocked, Standing
 from pyhangtrace.analyze.scene import Key, Scene
-from pyhangtrace.model.kinds import WaitKind
+from pyhangtrace.model.kinds import Confidence, Edge, WaitKind
 
 _AWAITS_OTHERS = frozenset(
     {WaitKind.JOIN, WaitKind.QUEUE, WaitKind.CONDITION, WaitKind.POLL, WaitKind.SEMAPHORE}
@@ -32,6 +32,52 @@ def front(scene: Scene, waits: Mapping[Key, Blocked], pid: int) -> Key:
     return main
 
 
+def _settle_keeper(scene: Scene, waits: Mapping[Key, Blocked], wait: Blocked) -> Blocked:
+    """A wait for a file lock, of which the kernel knows the process: which of its threads is to release it?
+
+    The only one; or, if all that may have it wait for one of them, that one. Else nobody can be told, and whether
+    the wait ends neither: any of them may have it, and one that does well may be about to let go.
+    """
+    ((pid, _),) = wait.targets
+    keys = [key for key in scene.threads_of(pid) if key in waits and waits[key].service is None]
+    others = [key for key in keys if key != wait.key]
+    if len(keys) < 2:
+        return replace(wait, targets=(keys[0] if keys else (pid, 0),))
+    # A thread that waits for work has nothing in hand, unless all do.
+    active = [key for key in others if waits[key].standing is not Standing.IDLE] or others[:1]
+    roots = {_root(waits, key, active) for key in active}
+    if len(roots) == 1 and None not in roots:
+        main = others[0]
+        return replace(
+            wait,
+            targets=(main if main in active else roots.pop() or main,),
+            basis=Confidence.LIKELY if wait.basis is Confidence.PROVEN else wait.basis,
+        )
+    return replace(
+        wait,
+        standing=Standing.OPAQUE,
+        targets=(),
+        candidates=tuple(active),
+        edge=Edge.ANY,
+        basis=Confidence.POSSIBLE,
+        evidence=(*wait.evidence, f"which of the threads of pid {pid} has it is not recorded"),
+    )
+
+
+def _root(waits: Mapping[Key, Blocked], start: Key, among: Collection[Key]) -> Key | None:
+    """Where the waiting of a thread leaves these threads; None if it never does."""
+    passed: set[Key] = set()
+    at = start
+    while at not in passed:
+        passed.add(at)
+        wait = waits[at]
+        inside = [target for target in wait.targets if target in among]
+        if wait.standing is not Standing.FIRM or not inside or len(wait.targets) > 1:
+            return at
+        at = inside[0]
+    return None
+
+
 def settle_fronts(scene: Scene, waits: Mapping[Key, Blocked]) -> dict[Key, Blocked]:
     """The same waits, with threads in place of whole processes among their targets and candidates."""
 
@@ -44,6 +90,9 @@ def settle_fronts(scene: Scene, waits: Mapping[Key, Blocked]) -> dict[Key, Block
 
     settled = {}
     for key, wait in waits.items():
+        if wait.kind is WaitKind.FILE_LOCK and len(wait.targets) == 1 and wait.targets[0][1] == 0:
+            settled[key] = _settle_keeper(scene, waits, wait)
+            continue
         targets, candidates = settle(wait.targets), settle(wait.candidates)
         if (targets, candidates) != (wait.targets, wait.candidates):
             wait = replace(wait, targets=targets, candidates=candidates)

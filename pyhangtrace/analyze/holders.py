@@ -96,9 +96,13 @@ def file_lock_of(scene: Scene, sample: ThreadSample, fd: int | None) -> FileLock
 
 
 def file_lock_holders(lock: FileLock, *, waiter: int) -> tuple[int, ...]:
-    """Pids that hold it: the recorded one, or for a lock of an open file those who have the file open."""
+    """Pids that hold it: the recorded one, or for a lock of an open file those whose descriptors carry it; where the
+    kernel does not say so of descriptors, those who have the file open.
+    """
     if lock.pid > 0:
         return (lock.pid,)
+    if lock.holders:
+        return _pids(holder.pid for holder in lock.holders)
     return tuple(sorted({pid for pid in lock.openers if pid not in lock.waiters and pid != waiter}))
 
 

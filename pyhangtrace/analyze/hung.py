@@ -14,6 +14,7 @@ from pyhangtrace.analyze.causes import (
     exit_cause,
     lead_of,
     symptom_of,
+    weaker,
 )
 from pyhangtrace.analyze.collectives import groups_of, report_frame
 from pyhangtrace.analyze.finding import (
@@ -164,19 +165,34 @@ def _deadlock(
     waits = case.waits
     cause = cause_of_cycle([waits[key] for key in cycle])
     symptom = symptom_of(case.scene, waits, chain, cycle)
-    named = tuple(name_of(case, key, Part.PARTY) for key in sorted(cycle, key=case.order))
-    leading = case.judged.leading_to(cycle)
+    confidence = confidence_of(waits, chain, cycle, Fate.CYCLE)
+    others = _other_cycles(case, cycle, confidence)
+    caught = {key for one in (cycle, *others) for key in one}
+    named = tuple(name_of(case, key, Part.PARTY) for key in sorted(caught, key=case.order))
+    leading = case.judged.leading_to(caught)
     ranks = {who.key[0] for who in named if who.key is not None and who.rank is not None}
     return Finding(
         state=State.HUNG,
         symptom=symptom,
         cause=cause,
-        confidence=confidence_of(waits, chain, cycle, Fate.CYCLE),
+        confidence=confidence,
         named=named,
-        victims=tuple(key for key in hung if key not in cycle and key[0] not in ranks and key in leading),
+        victims=tuple(key for key in hung if key not in caught and key[0] not in ranks and key in leading),
         chain=tuple(chain),
         cycle=cycle,
+        other_cycles=others,
         settled=True,
+    )
+
+
+def _other_cycles(case: Case, cycle: tuple[Key, ...], confidence: Confidence) -> tuple[tuple[Key, ...], ...]:
+    """Deadlocks apart from the one that is told, of threads with work of their own, and no less sure than it is."""
+    return tuple(
+        other
+        for other in case.judged.cycles
+        if other != cycle
+        and all(case.waits[key].service is None and case.waits[key].kind not in GROUP_KINDS for key in other)
+        and not weaker(confidence_of(case.waits, other, other, Fate.CYCLE), confidence)
     )
 
 

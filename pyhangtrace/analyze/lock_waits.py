@@ -169,8 +169,8 @@ def python_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked |
         cause=Kind.LOCK_OWNER_GONE if gone else Kind.LOCK_HELD,
         basis=Confidence.LIKELY,
         object=lock_object(sample),
+        holder=ReportHolder(pid=sample.pid, tid=None, alive=False) if gone else None,
         candidates=() if gone else holders.siblings(scene, draft.key),
-        evidence=(*draft.evidence, holders.NO_SUCH_OWNER) if gone else draft.evidence,
     )
 
 

@@ -48,6 +48,9 @@ def _may_end(scene: Scene, wait: Blocked) -> tuple[Key, ...]:
     if wait.kind is WaitKind.SEMAPHORE and wait.call is None and not wait.targets:
         # A lock between processes: that a brother lives does not mean that he will let go.
         return ()
+    if wait.kind is WaitKind.FILE_LOCK and not wait.targets:
+        # Who of the holder's threads has the lock is not known, so that one of them lives promises nothing.
+        return ()
     others = (*wait.targets, *wait.candidates)
     if wait.kind in (WaitKind.PIPE, WaitKind.SOCKET, WaitKind.POLL):
         others = (*others, *((pid, _ANY_WORKER) for pid, _ in wait.targets if _has_workers(scene, pid)))

@@ -100,10 +100,15 @@ def file_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | N
         draft, kind=WaitKind.FILE_LOCK, standing=Standing.FIRM, cause=Kind.FILE_LOCK_HELD, object=thing
     )
     if lock is None:
-        return waiting
+        return replace(waiting, basis=Confidence.LIKELY)
     held_by = holders.file_lock_holders(lock, waiter=sample.pid)
+    if not held_by:
+        return replace(waiting, basis=Confidence.LIKELY)
+    carried = lock.pid > 0 or bool(lock.holders)
     return replace(
         waiting,
+        # That somebody else has the file open does not say that he has locked it.
+        basis=Confidence.PROVEN if carried else Confidence.POSSIBLE,
         targets=tuple((pid, 0) for pid in held_by),
         holder=ReportHolder(pid=held_by[0], alive=not scene.exited(held_by[0]))
         if len(held_by) == 1

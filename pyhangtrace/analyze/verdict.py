@@ -77,9 +77,7 @@ def _find(case: Case, scene: Scene, matched: Matched, judged: Judged) -> Finding
         return late_each_time
     open_ends = [key for key in group if judged.fate(key) is Fate.UNKNOWN]
     open_ends += [
-        key
-        for key in others
-        if matched.waits[key].kind is WaitKind.LOCK_FILE and judged.fate(key) is Fate.UNKNOWN
+        key for key in others if judged.fate(key) is Fate.UNKNOWN and _holder_open(matched.waits[key])
     ]
     if open_ends:
         return undecided(case, open_ends)
@@ -97,6 +95,12 @@ def _find(case: Case, scene: Scene, matched: Matched, judged: Judged) -> Finding
         # All wait for each other in ways that record nobody: neither a hang that is proven nor an idle program.
         return Finding(state=State.UNKNOWN, cause=Kind.UNKNOWN)
     return Finding(state=State.IDLE, confidence=Confidence.LIKELY)
+
+
+def _holder_open(wait: Blocked) -> bool:
+    """A lock between processes that somebody has kept for long, and what he does does not show."""
+    settled = wait.kind is WaitKind.FILE_LOCK and (wait.since_s or 0.0) >= SETTLED_S and _stands(wait)
+    return settled or wait.kind is WaitKind.LOCK_FILE
 
 
 def _newest(scene: Scene) -> Iterable[ThreadSample]:

@@ -55,6 +55,8 @@ ENDED_BY: dict[WaitKind, str] = {
     WaitKind.RENDEZVOUS: "set the key of the store",
 }
 
+# Deadlocks beside the first one that are told in full.
+_MOST_CYCLES = 2
 _LONGEST_TITLE = 48
 _MOST_TOLD = 3
 
@@ -203,9 +205,14 @@ def _sentence(case: Case, finding: Finding) -> str:
         members = "ranks" if case.scene.who.pid_of_rank else "processes"
         return f"The {members} wait in different operations: {_operations(case)}. None of them can complete."
     if finding.cycle:
-        steps = "; ".join(f"{who(case, key)} {waiting(case, key)}" for key in finding.cycle)
+        told = [
+            "; ".join(f"{who(case, key)} {waiting(case, key)}" for key in cycle)
+            for cycle in (finding.cycle, *finding.other_cycles[:_MOST_CYCLES])
+        ]
+        more = len(finding.other_cycles) - _MOST_CYCLES
+        rest = f" {more} more like these." if more > 0 else ""
         kept = f" Behind them: {_victims(case, finding, verb=' waiting')}." if finding.victims else ""
-        return f"Deadlock: {steps}.{kept}"
+        return f"Deadlock: {'. Another one: '.join(told)}.{rest}{kept}"
     if not finding.victims and all(one.part is Part.PARTY for one in finding.named) and finding.named:
         steps = "; ".join(
             f"{who(case, one.key)} {waiting(case, one.key)}" for one in finding.named if one.key

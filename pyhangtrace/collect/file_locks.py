@@ -11,9 +11,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pyhangtrace.collect.descriptors import FdInfo, Openers, open_fds, parse_fdinfo
+from pyhangtrace.collect.descriptors import Descriptor, FdInfo, Openers, open_fds, parse_fdinfo
 from pyhangtrace.collect.procfs import PROC, printable, read_link, read_text
-from pyhangtrace.model.evidence import FileLock, Holder
+from pyhangtrace.model.evidence import FileLock, Holder, ThreadSample
+from pyhangtrace.model.kinds import FdKind
 
 _LINE = re.compile(
     r"^(?P<id>\d+):\s+(?P<blocked>->\s+)?(?P<kind>[A-Z]+)\s+(?P<mandatory>\S+)\s+(?P<access>\S+)\s+"
@@ -79,6 +80,19 @@ def concerning(locks: Sequence[FileLock], members: Sequence[int], inodes: Iterab
         for lock in locks
         if lock.pid in ours or lock.inode in files or any(waiter in ours for waiter in lock.waiters)
     ]
+
+
+def awaited_files(
+    samples: Iterable[ThreadSample], described: Mapping[tuple[int, int], Descriptor]
+) -> dict[int, str]:
+    """Path by inode of the files whose descriptors threads wait on: those they may want a lock of."""
+    found: dict[int, str] = {}
+    for sample in samples:
+        for fd in sample.io_fds:
+            facts = described.get((sample.pid, fd))
+            if facts is not None and facts.kind is FdKind.FILE and facts.inode is not None:
+                found.setdefault(facts.inode, facts.link)
+    return found
 
 
 def paths(locks: Sequence[FileLock], *, proc_root: str = PROC) -> dict[tuple[int, int], str]:

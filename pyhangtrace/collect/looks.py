@@ -85,6 +85,16 @@ class Looker:
             search_s=min(_SEARCH_S, left()),
             proc_root=self.proc_root,
         )
+        # Locks of open files name no process: those on files that somebody waits for are found by the file.
+        awaited = file_locks.awaited_files(samples, open_files.described)
+        locks = file_locks.concerning(table or (), (*self.job, *pids), awaited)
+        known_paths.update(
+            {
+                (lock.device, lock.inode): awaited[lock.inode]
+                for lock in locks
+                if (lock.device, lock.inode) not in known_paths and lock.inode in awaited
+            }
+        )
         look = Look(
             at_s=round(taken - self.began, 4) if self.began is not None else 0.0,
             threads=tuple(samples),

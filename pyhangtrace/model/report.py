@@ -110,6 +110,7 @@ class Verdict:
     victims: tuple[Victim, ...] = ()
     chain: tuple[str, ...] = ()
     cycle: tuple[str, ...] = ()
+    other_cycles: tuple[tuple[str, ...], ...] = ()
     diverged_at: Divergence | None = None
     cleared: tuple[Cleared, ...] = ()
     next_steps: tuple[str, ...] = ()

@@ -12,18 +12,10 @@ from pathlib import Path
 
 from tests.generated.case import describe
 from tests.generated.plan import draw
+from tests.generated.seeds import seeds
 from tests.generated.trial import Trial, try_plan
 from tests.hangs.judge import Outcome
 from tests.hangs.processes import NotReached
-
-
-def seeds(text: str) -> list[int]:
-    """``3``, ``1-50`` or ``1,4,7-9``."""
-    found: list[int] = []
-    for part in text.split(","):
-        first, _, last = part.partition("-")
-        found += range(int(first), int(last or first) + 1)
-    return found
 
 
 def save(trial: Trial, seed: int, folder: Path) -> None:

@@ -164,17 +164,21 @@ def _is_compiling(pid: int) -> bool:
 
 def await_reached(members: dict[str, Member], wanted: dict[str, Waits], *, deadline: float) -> None:
     """Wait until every member shows the same wanted picture twice."""
-    for role, waits in wanted.items():
-        member = members[role]
-        before, since = None, time.monotonic()
-        while True:
-            now = _picture(member, waits)
+    seen: dict[str, tuple[str | None, float]] = {}
+    left = dict(wanted)
+    while left:
+        for role, waits in list(left.items()):
+            now, time_now = _picture(members[role], waits), time.monotonic()
+            before, since = seen.get(role, (None, time_now))
             if now is None or now != before:
-                before, since = now, time.monotonic()
-            elif waits is Waits.ANY or time.monotonic() - since >= STABLE_S:
-                break
-            if time.monotonic() > deadline:
-                raise NotReached(f"{role} (pid {member.pid}, tid {member.tid}) is not in {waits.value}")
+                seen[role] = (now, time_now)
+            elif waits is Waits.ANY or time_now - since >= STABLE_S:
+                del left[role]
+        if left and time.monotonic() > deadline:
+            role, waits = next(iter(left.items()))
+            member = members[role]
+            raise NotReached(f"{role} (pid {member.pid}, tid {member.tid}) is not in {waits.value}")
+        if left:
             time.sleep(POLL_S)
 
 
@@ -202,7 +206,7 @@ def running(case: Case) -> Iterator[Running]:
         places["port"], places["port2"] = map(str, ports)
         try:
             for program in case.programs:
-                sessions += _start(program, places, log)
+                sessions += start(program, places, log)
                 while missing := set(program.members) - set(members):
                     members.update(announcements.read(missing, sessions, deadline=deadline))
                 await_reached(members, dict(program.members), deadline=deadline)
@@ -240,7 +244,8 @@ class Announcements:
         return {member.role: member for member in found}
 
 
-def _start(program: Program, places: dict[str, str], log: Path) -> list[subprocess.Popen[bytes]]:
+def start(program: Program, places: dict[str, str], log: Path) -> list[subprocess.Popen[bytes]]:
+    """Starts the command of a program, or one for each of its ranks. `places` is what stands in braces."""
     scratch = Path(places["scratch"])
     argv = [_executable(word.format(**places), scratch) for word in program.argv]
     env = {
