@@ -18,7 +18,12 @@ struct Hash {
 };
 using Texts = std::unordered_map<std::string, py::str, Hash, std::equal_to<>>;
 
-thread_local std::unique_ptr<Texts> shared_texts;
+struct Shared {
+  Texts texts;
+  std::unordered_map<const char*, py::str> literals;
+};
+
+thread_local std::unique_ptr<Shared> shared_texts;
 
 py::str decode(std::string_view bytes) {
   PyObject* const decoded =
@@ -33,23 +38,36 @@ py::str decode(std::string_view bytes) {
 
 SharedTexts::SharedTexts() {
   if (!shared_texts) {
-    shared_texts = std::make_unique<Texts>();
+    shared_texts = std::make_unique<Shared>();
   }
 }
 
 SharedTexts::~SharedTexts() {
   // A text may go only when nothing finds it here any more.
-  const std::unique_ptr<Texts> dropped = std::move(shared_texts);
+  const std::unique_ptr<Shared> dropped = std::move(shared_texts);
 }
 
 py::str text(std::string_view bytes) {
   if (!shared_texts || bytes.size() > longest_shared) {
     return decode(bytes);
   }
-  if (const auto known = shared_texts->find(bytes); known != shared_texts->end()) {
+  Texts& texts = shared_texts->texts;
+  if (const auto known = texts.find(bytes); known != texts.end()) {
     return known->second;
   }
-  return shared_texts->emplace(bytes, decode(bytes)).first->second;
+  return texts.emplace(bytes, decode(bytes)).first->second;
+}
+
+py::str key(Literal literal) {
+  if (!shared_texts) {
+    return decode(literal.text());
+  }
+  auto& literals = shared_texts->literals;
+  if (const auto known = literals.find(literal.text().data()); known != literals.end()) {
+    return known->second;
+  }
+  // The same object as that of other texts of these bytes.
+  return literals.emplace(literal.text().data(), text(literal.text())).first->second;
 }
 
 void raise_os_error(int error, const std::string& path) {

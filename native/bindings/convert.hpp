@@ -14,6 +14,18 @@ namespace py = pybind11;
 /// encoded.
 py::str text(std::string_view bytes);
 
+/// The same of a text that is part of the program, such as a key: found by its address.
+class Literal {
+ public:
+  template <std::size_t size>
+  consteval Literal(const char (&text)[size]) : text_(text, size - 1) {}  // NOLINT: implicit on purpose
+  std::string_view text() const { return text_; }
+
+ private:
+  std::string_view text_;
+};
+py::str key(Literal literal);
+
 /// While one exists, text() of the same short bytes in this thread is the same object: pictures of many
 /// threads hold few different texts, which are then made, and pickled, once.
 class SharedTexts {

@@ -123,25 +123,25 @@ py::object convert(const std::optional<locks::Lock>& lock) {
     return py::none();
   }
   py::dict result;
-  result[text("kind")] = text(locks::name(lock->kind));
-  result[text("address")] = lock->address;
-  result[text("uaddr")] = lock->call.word;
-  result[text("op")] = lock->call.op;
-  result[text("value")] = lock->value;
-  result[text("expected")] = lock->call.expected;
-  result[text("timeout")] = lock->call.timeout;
-  result[text("owner_tid")] = optional_int(lock->owner);
-  result[text("owner_from")] = text_or_none(lock->owner_from);
-  result[text("owner_exact")] = lock->owner_exact;
-  result[text("readers")] = optional_int(lock->readers);
-  result[text("mutex")] = optional_int(lock->mutex);
-  result[text("shared_key")] =
+  result[key("kind")] = text(locks::name(lock->kind));
+  result[key("address")] = lock->address;
+  result[key("uaddr")] = lock->call.word;
+  result[key("op")] = lock->call.op;
+  result[key("value")] = lock->value;
+  result[key("expected")] = lock->call.expected;
+  result[key("timeout")] = lock->call.timeout;
+  result[key("owner_tid")] = optional_int(lock->owner);
+  result[key("owner_from")] = text_or_none(lock->owner_from);
+  result[key("owner_exact")] = lock->owner_exact;
+  result[key("readers")] = optional_int(lock->readers);
+  result[key("mutex")] = optional_int(lock->mutex);
+  result[key("shared_key")] =
       lock->shared_key ? py::object(py::make_tuple(lock->shared_key->device, lock->shared_key->inode,
                                                    lock->shared_key->offset))
                        : py::object(py::none());
-  result[text("python_lock_address")] = optional_int(lock->python_object);
-  result[text("owner_function")] = text_or_none(lock->owner_function);
-  result[text("problem")] = text_or_none(lock->problem);
+  result[key("python_lock_address")] = optional_int(lock->python_object);
+  result[key("owner_function")] = text_or_none(lock->owner_function);
+  result[key("problem")] = text_or_none(lock->problem);
   return result;
 }
 
@@ -149,8 +149,8 @@ py::object convert(const python::Value& value);
 
 py::dict convert_object(const python::Value& value) {
   py::dict result;
-  result[text("type")] = text(value.type_name);
-  result[text("address")] = value.address;
+  result[key("type")] = text(value.type_name);
+  result[key("address")] = value.address;
   switch (value.kind) {
     case python::ValueKind::list:
     case python::ValueKind::tuple:
@@ -159,15 +159,15 @@ py::dict convert_object(const python::Value& value) {
       for (const python::Value& item : value.items) {
         items.append(convert(item));
       }
-      result[text("length")] = value.length;
-      result[text("items")] = items;
+      result[key("length")] = value.length;
+      result[key("items")] = items;
       break;
     }
     case python::ValueKind::bytes:
-      result[text("length")] = value.length;
+      result[key("length")] = value.length;
       break;
     default:
-      result[text("held")] = optional_int(value.held);
+      result[key("held")] = optional_int(value.held);
   }
   return result;
 }
@@ -200,53 +200,53 @@ py::list convert(const std::vector<capture::NamedValue>& values) {
 
 py::dict convert(const capture::Thread& thread) {
   py::dict result;
-  result[text("tid")] = thread.tid;
-  result[text("comm")] = text(thread.comm);
-  result[text("state")] = text(std::string_view(&thread.state, 1));
-  result[text("wchan")] = thread.wait_channel ? text_or_none(*thread.wait_channel) : py::object(py::none());
-  result[text("syscall")] = optional_int(thread.syscall);
+  result[key("tid")] = thread.tid;
+  result[key("comm")] = text(thread.comm);
+  result[key("state")] = text(std::string_view(&thread.state, 1));
+  result[key("wchan")] = thread.wait_channel ? text_or_none(*thread.wait_channel) : py::object(py::none());
+  result[key("syscall")] = optional_int(thread.syscall);
   if (thread.syscall && *thread.syscall >= 0) {
     py::tuple arguments(thread.arguments.size());
     for (std::size_t i = 0; i < thread.arguments.size(); ++i) {
       arguments[i] = thread.arguments[i];
     }
-    result[text("args")] = arguments;
+    result[key("args")] = arguments;
   } else {
-    result[text("args")] = py::tuple();
+    result[key("args")] = py::tuple();
   }
-  result[text("sp")] = optional_int(thread.stack_pointer);
-  result[text("pc")] = optional_int(thread.program_counter);
-  result[text("run_ns")] = optional_int(thread.run_ns);
-  result[text("slices")] = optional_int(thread.slices);
-  result[text("start_ticks")] = thread.start_ticks;
-  result[text("cpu")] = thread.cpu;
-  result[text("utime")] = thread.user_ticks;
-  result[text("stime")] = thread.system_ticks;
-  result[text("minflt")] = thread.minor_faults;
-  result[text("majflt")] = thread.major_faults;
-  result[text("moved")] = thread.moved;
-  result[text("running")] = thread.running;
-  result[text("frames")] = convert(thread.frames);
-  result[text("unmerged_python")] = convert(thread.unmerged_python);
-  result[text("stack_from")] = text(name(thread.stack_from));
-  result[text("complete")] = thread.complete;
-  result[text("stack_problem")] = text_or_none(thread.stack_problem);
-  result[text("samples")] = py::none();
+  result[key("sp")] = optional_int(thread.stack_pointer);
+  result[key("pc")] = optional_int(thread.program_counter);
+  result[key("run_ns")] = optional_int(thread.run_ns);
+  result[key("slices")] = optional_int(thread.slices);
+  result[key("start_ticks")] = thread.start_ticks;
+  result[key("cpu")] = thread.cpu;
+  result[key("utime")] = thread.user_ticks;
+  result[key("stime")] = thread.system_ticks;
+  result[key("minflt")] = thread.minor_faults;
+  result[key("majflt")] = thread.major_faults;
+  result[key("moved")] = thread.moved;
+  result[key("running")] = thread.running;
+  result[key("frames")] = convert(thread.frames);
+  result[key("unmerged_python")] = convert(thread.unmerged_python);
+  result[key("stack_from")] = text(name(thread.stack_from));
+  result[key("complete")] = thread.complete;
+  result[key("stack_problem")] = text_or_none(thread.stack_problem);
+  result[key("samples")] = py::none();
   if (thread.samples) {
     py::dict samples;
     samples["count"] = thread.samples->count;
     samples["same_leaf"] = thread.samples->same_leaf;
     samples["same_stack"] = thread.samples->same_stack;
     samples["leaves"] = texts(thread.samples->leaves);
-    result[text("samples")] = samples;
+    result[key("samples")] = samples;
   }
-  result[text("python_name")] =
+  result[key("python_name")] =
       thread.python_name ? py::object(text(*thread.python_name)) : py::object(py::none());
-  result[text("ident")] = optional_int(thread.ident);
-  result[text("holds_gil")] = thread.holds_gil;
-  result[text("lock")] = convert(thread.lock);
-  result[text("kernel_stack")] = texts(thread.kernel_stack);
-  result[text("named_values")] = convert(thread.named_values);
+  result[key("ident")] = optional_int(thread.ident);
+  result[key("holds_gil")] = thread.holds_gil;
+  result[key("lock")] = convert(thread.lock);
+  result[key("kernel_stack")] = texts(thread.kernel_stack);
+  result[key("named_values")] = convert(thread.named_values);
   return result;
 }
 
@@ -255,67 +255,67 @@ py::object convert(const std::optional<capture::Python>& python) {
     return py::none();
   }
   py::dict result;
-  result[text("version")] = text(python->version);
-  result[text("layout_from")] = text(python->layout_from);
-  result[text("free_threaded")] = python->free_threaded;
-  result[text("gil")] = py::none();
+  result[key("version")] = text(python->version);
+  result[key("layout_from")] = text(python->layout_from);
+  result[key("free_threaded")] = python->free_threaded;
+  result[key("gil")] = py::none();
   if (python->gil) {
     py::dict gil;
-    gil[text("address")] = python->gil->address;
-    gil[text("locked")] = python->gil->locked;
-    gil[text("holder_tid")] = optional_int(python->gil->holder);
-    result[text("gil")] = gil;
+    gil[key("address")] = python->gil->address;
+    gil[key("locked")] = python->gil->locked;
+    gil[key("holder_tid")] = optional_int(python->gil->holder);
+    result[key("gil")] = gil;
   }
-  result[text("problem")] = text_or_none(python->problem);
-  result[text("thread_count")] = python->thread_count;
+  result[key("problem")] = text_or_none(python->problem);
+  result[key("thread_count")] = python->thread_count;
   return result;
 }
 
 py::dict convert(const capture::Task& task) {
   py::dict result;
-  result[text("kind")] = task.kind == capture::TaskKind::asyncio ? "asyncio" : "greenlet";
-  result[text("address")] = task.address;
-  result[text("name")] = text(task.name);
-  result[text("tid")] = optional_int(task.tid);
-  result[text("current")] = task.current;
-  result[text("done")] = task.done;
-  result[text("moved")] = task.moved;
-  result[text("exception")] = text_or_none(task.exception);
-  result[text("awaits")] = text_or_none(task.awaits);
-  result[text("awaits_address")] = optional_int(task.awaits_object);
-  result[text("wakes_in_s")] =
+  result[key("kind")] = task.kind == capture::TaskKind::asyncio ? "asyncio" : "greenlet";
+  result[key("address")] = task.address;
+  result[key("name")] = text(task.name);
+  result[key("tid")] = optional_int(task.tid);
+  result[key("current")] = task.current;
+  result[key("done")] = task.done;
+  result[key("moved")] = task.moved;
+  result[key("exception")] = text_or_none(task.exception);
+  result[key("awaits")] = text_or_none(task.awaits);
+  result[key("awaits_address")] = optional_int(task.awaits_object);
+  result[key("wakes_in_s")] =
       task.wakes_in_s ? py::object(py::float_(*task.wakes_in_s)) : py::object(py::none());
-  result[text("frames")] = convert(task.frames);
-  result[text("named_values")] = convert(task.named_values);
-  result[text("problem")] = text_or_none(task.problem);
+  result[key("frames")] = convert(task.frames);
+  result[key("named_values")] = convert(task.named_values);
+  result[key("problem")] = text_or_none(task.problem);
   return result;
 }
 
 py::dict convert(const capture::Process& process) {
   py::dict result;
-  result[text("pid")] = process.pid;
-  result[text("error")] = name(process.error);
-  result[text("error_tid")] = optional_int(process.error_tid);
-  result[text("exec_changed")] = process.exec_changed;
+  result[key("pid")] = process.pid;
+  result[key("error")] = name(process.error);
+  result[key("error_tid")] = optional_int(process.error_tid);
+  result[key("exec_changed")] = process.exec_changed;
   py::list threads;
   for (const capture::Thread& thread : process.threads) {
     threads.append(convert(thread));
   }
-  result[text("threads")] = threads;
-  result[text("python")] = convert(process.python);
+  result[key("threads")] = threads;
+  result[key("python")] = convert(process.python);
   py::list tasks;
   for (const capture::Task& task : process.tasks) {
     tasks.append(convert(task));
   }
-  result[text("tasks")] = tasks;
-  result[text("tasks_left_out")] = process.tasks_left_out;
-  result[text("notes")] = texts(process.notes);
+  result[key("tasks")] = tasks;
+  result[key("tasks_left_out")] = process.tasks_left_out;
+  result[key("notes")] = texts(process.notes);
   py::list rungs;
   for (const capture::Rung& rung : process.rungs) {
     rungs.append(py::make_tuple(rung.source, name(rung.status.state), text(rung.status.reason)));
   }
-  result[text("rungs")] = rungs;
-  result[text("stopped_us")] = (process.stopped_ns + 999) / 1000;
+  result[key("rungs")] = rungs;
+  result[key("stopped_us")] = (process.stopped_ns + 999) / 1000;
   return result;
 }
 

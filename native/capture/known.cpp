@@ -19,6 +19,8 @@ namespace {
 constexpr long SYS_futex_waitv = 449;  // Linux 5.16, the same on all machines
 #endif
 
+constexpr std::size_t usual_maps_bytes = 64 << 10;  // of a worker with its libraries
+
 // Below another root the ids are those of another pid namespace, in which system calls by id would reach a
 // stranger.
 std::unique_ptr<memory::Reader> make_reader(const std::string& proc_root, int tid) {
@@ -73,8 +75,8 @@ Error Known::refresh(const std::vector<Thread>& threads) {
     return Error::none;
   }
   errno = 0;
-  std::optional<std::string> text =
-      proc::read_file(proc::process_path(proc_root_, memory_id_, "maps"), maps_text_.size() + 4096);
+  std::optional<std::string> text = proc::read_file(proc::process_path(proc_root_, memory_id_, "maps"),
+                                                    std::max(maps_text_.size() + 4096, usual_maps_bytes));
   if (!text) {
     return error_of(errno);
   }

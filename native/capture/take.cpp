@@ -7,9 +7,10 @@ namespace hangtrace::capture {
 
 namespace {
 
-// Deeper stacks are read on while they are unwound. The second bound keeps a process of very many threads
-// small.
-constexpr std::size_t stack_bytes = 32 << 10;
+// Deeper stacks are read on while they are unwound. Those of main threads mostly are deep, others seldom. The
+// last bound keeps a process of very many threads small.
+constexpr std::size_t main_stack_bytes = 32 << 10;
+constexpr std::size_t stack_bytes = 8 << 10;
 constexpr std::size_t stack_bytes_of_process = 32 << 20;
 
 class Taker {
@@ -80,7 +81,9 @@ class Taker {
 
   void plan_stack(std::size_t i) {
     if (const auto sp = threads_[i].stack_pointer) {
-      plan(*sp, *sp + std::min(stack_bytes, stack_bytes_of_process / threads_.size()), i);
+      const bool main = threads_[i].tid == look_.sampled.process.pid;
+      const std::size_t size = main ? main_stack_bytes : stack_bytes;
+      plan(*sp, *sp + std::min(size, stack_bytes_of_process / threads_.size()), i);
     }
   }
 

@@ -21,8 +21,7 @@ void unwind_thread(Look& look, std::size_t i, const unwind::Unwinder& unwinder) 
     return frame.found_by == unwind::FoundBy::prologue || frame.found_by == unwind::FoundBy::scan;
   });
   // What lies beyond the copy was read later than the rest.
-  const Address copied_to = *thread.stack_pointer + look.stacks[i].size();
-  if (!thread.moved && stack.frames.back().sp > copied_to) {
+  if (!thread.moved && stack.beyond_copy) {
     thread.moved = has_run(look.sampled, thread);
   }
   show_stack(look, i, std::move(stack), repaired ? StackFrom::repaired : StackFrom::pc_sp);

@@ -55,7 +55,7 @@ class SymbolTable {
   std::unordered_map<std::uint32_t, std::size_t> positions(std::span<const std::string_view> names) const;
 
  private:
-  static constexpr std::size_t symbols_per_read = 4096;
+  static constexpr std::size_t symbols_per_read = 16384;  // 384 KiB: stays in the cache of a CPU
   SymbolTable(const Module& module, Section symbols, Section strings)
       : module_(&module), symbols_(std::move(symbols)), strings_(std::move(strings)) {}
   const Module* module_;

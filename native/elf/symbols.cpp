@@ -98,29 +98,37 @@ Name best_name(const SymbolTable& table, const Found& found) {
 // A coarse map of the addresses asked for, so that nearly all symbols are refused with one bit test.
 class Filter {
  public:
-  explicit Filter(const std::vector<Address>& wanted) : low_(wanted.front()), high_(wanted.back()) {
-    while (((high_ - low_) >> shift_) >= bits) ++shift_;
-    words_.resize(bits / 64);
+  explicit Filter(const std::vector<Address>& wanted)
+      : low_(wanted.front()), span_(wanted.back() - wanted.front()) {
+    while ((span_ >> shift_) >= bits) ++shift_;
     for (const Address va : wanted) set((va - low_) >> shift_);
   }
   bool may_hold(Address start, std::uint64_t size) const {
-    if (start > high_ || start + size <= low_ || start + size < start) return false;
-    const std::uint64_t first = start <= low_ ? 0 : (start - low_) >> shift_;
-    const std::uint64_t last = (std::min(start + size - 1, high_) - low_) >> shift_;
+    if (start + size < start) return false;
+    const Address from = start - low_;
+    if (from > span_) return start < low_ && size > low_ - start;
+    const std::uint64_t first = from >> shift_;
+    const std::uint64_t last = std::min(from + size - 1, span_) >> shift_;
+    // Most lie in one part or in two. There both are tested, as a CPU guesses badly which it will be.
+    if (last - first <= 1)
+      return ((words_[first / 64] >> (first % 64) | words_[last / 64] >> (last % 64)) & 1) != 0;
+    return any(first, last);
+  }
+
+ private:
+  static constexpr std::uint64_t bits = 1 << 16;
+  void set(std::uint64_t bit) { words_[bit / 64] |= std::uint64_t{1} << (bit % 64); }
+  bool any(std::uint64_t first, std::uint64_t last) const {
     if (last - first > 8) return true;
     for (std::uint64_t bit = first; bit <= last; ++bit) {
       if ((words_[bit / 64] >> (bit % 64) & 1) != 0) return true;
     }
     return false;
   }
-
- private:
-  static constexpr std::uint64_t bits = 1 << 16;
-  void set(std::uint64_t bit) { words_[bit / 64] |= std::uint64_t{1} << (bit % 64); }
   Address low_;
-  Address high_;
+  Address span_;
   unsigned shift_ = 4;
-  std::vector<std::uint64_t> words_;
+  std::vector<std::uint64_t> words_ = std::vector<std::uint64_t>(bits / 64);
 };
 
 // One symbol table to be searched for addresses of one module.

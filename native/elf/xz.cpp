@@ -24,7 +24,8 @@ std::optional<std::vector<std::byte>> unpack_xz(std::span<const std::byte> packe
   lzma_ret result = LZMA_OK;
   while (result == LZMA_OK && unpacked.size() < max) {
     const std::size_t done = unpacked.size();
-    const std::size_t step = std::min<std::size_t>(max - done, 1 << 20);
+    // New memory costs more than unpacking does, and a table of symbols is small.
+    const std::size_t step = std::min({max - done, std::max(done, 4 * packed.size()), std::size_t{1} << 20});
     unpacked.resize(done + step);
     stream.next_out = reinterpret_cast<std::uint8_t*>(unpacked.data() + done);
     stream.avail_out = step;

@@ -53,6 +53,32 @@ TEST_CASE("an address belongs to the symbol that covers it and to no other") {
   CHECK(name_of(*module, text + 0x250) == "");
 }
 
+TEST_CASE("of addresses that are asked for together each gets its symbol, however large that is") {
+  ElfBuilder builder;
+  const auto text = builder.add_section(".text", SHT_PROGBITS, Bytes(0x10000));
+  builder.add_symbols({{"wide", text, 0x8000},
+                       {"from_before", text + 0x100, 0x100},
+                       {"byte", text + 0x400, 1},
+                       {"crossing", text + 0x50c, 8},
+                       {"some", text + 0x600, 0x50},
+                       {"wraps", text + 0x700, ~std::uint64_t{0}},
+                       {"last", text + 0xffff, 1}});
+  const auto module = open_built(builder);
+  REQUIRE(module);
+  const std::vector<std::pair<std::uint64_t, std::string>> expected{
+      {0x1f0, "from_before"}, {0x3ff, "wide"}, {0x400, "byte"}, {0x401, "wide"}, {0x50c, "crossing"},
+      {0x513, "crossing"},    {0x514, "wide"}, {0x640, "some"}, {0x650, "wide"}, {0x740, "wide"},
+      {0x7fff, "wide"},       {0x8000, ""},    {0xfffe, ""},    {0xffff, "last"}};
+  std::vector<elf::SymbolQuery> queries;
+  for (const auto& [at, name] : expected) queries.push_back({module.get(), text + at});
+  const auto answers = elf::symbolize(queries);
+  REQUIRE(answers.size() == expected.size());
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    CAPTURE(expected[i].first);
+    CHECK((answers[i] == nullptr ? "" : answers[i]->name) == expected[i].second);
+  }
+}
+
 TEST_CASE("many addresses of several modules are answered in their order") {
   ElfBuilder builder;
   const auto text = builder.add_section(".text", SHT_PROGBITS, Bytes(0x10000));
@@ -170,6 +196,7 @@ TEST_CASE("names of a stripped file come from its packed mini table") {
   ElfBuilder inner;
   const auto text = inner.add_section(".text", SHT_PROGBITS, Bytes(0x100));
   inner.add_symbols({{"hidden_wait", text + 0x20, 0x20, STT_FUNC, STB_LOCAL}});
+  inner.add_section(".zeros", SHT_PROGBITS, Bytes(200'000));  // much smaller when packed
   const Bytes plain = inner.build();
   Bytes packed(plain.size() + 4096);
   std::size_t size = 0;

@@ -122,10 +122,13 @@ struct Program {
   }
 
   unwind::Stack unwind(memory::Address pc, memory::Address sp, unwind::Options options = {}) {
+    return unwind_copy(pc, {sp, std::span(stack).subspan(sp - stack_at)}, options);
+  }
+
+  unwind::Stack unwind_copy(memory::Address pc, unwind::StackCopy copy, unwind::Options options = {}) {
     elf::ProcessModules process(modules, "/nonexistent", 0, mappings, reader);
     const unwind::Unwinder unwinder(process, cache, options);
-    const auto copy = std::span(stack).subspan(sp - stack_at);
-    return unwinder.unwind(unwind::Registers::from_pc_sp(pc, sp, unwind::x86_64), {sp, copy});
+    return unwinder.unwind(unwind::Registers::from_pc_sp(pc, copy.base, unwind::x86_64), copy);
   }
 
   // leaf <- inner <- outer; returns the leaf's stack pointer.
@@ -157,6 +160,24 @@ TEST_CASE("an unknown frame pointer is computed from the prologue and checked by
   CHECK(stack.frames[1].found_by == FoundBy::cfi);
   CHECK(stack.frames[2].found_by == FoundBy::prologue);
   CHECK(stack.frames[1].va == stack.frames[1].pc - stack.frames[1].bias - 1);
+}
+
+TEST_CASE("a stack says whether memory outside of its copy was read") {
+  Program program;
+  const auto sp = program.build_chain();
+  program.reader.add(stack_at, program.stack);
+  const auto whole = std::span(program.stack).subspan(sp - stack_at);
+  const auto pc = program.text + leaf + 2;
+  const unwind::Stack inside = program.unwind_copy(pc, {sp, whole});
+  CHECK(inside.complete());
+  CHECK_FALSE(inside.beyond_copy);
+  // The last return address lies right behind the copy.
+  const unwind::Stack beyond = program.unwind_copy(pc, {sp, whole.first(0x30)});
+  CHECK(beyond.complete());
+  CHECK(beyond.beyond_copy);
+  CHECK(offsets(beyond, program.text) == offsets(inside, program.text));
+  const unwind::Stack only = program.unwind_copy(pc, {sp, whole.first(0x30), true});
+  CHECK_FALSE(only.complete());
 }
 
 TEST_CASE("without repair the stack ends where the frame pointer is needed") {

@@ -21,8 +21,9 @@ bool copy_from(Address base, std::span<const std::byte> bytes, Address address, 
 
 bool StackMemory::read(Address address, std::span<std::byte> into) const {
   if (address + into.size() < address) return false;
-  return copy_from(base_, copy_, address, into) ||
-         (!only_copy_ && (read_block(address, into) || reader_.read(address, into)));
+  if (copy_from(base_, copy_, address, into)) return true;
+  beyond_copy_ = true;
+  return !only_copy_ && (read_block(address, into) || reader_.read(address, into));
 }
 
 bool StackMemory::read_block(Address address, std::span<std::byte> into) const {

@@ -23,6 +23,9 @@ class StackMemory {
 
   std::optional<std::uint64_t> word(Address address) const { return value<std::uint64_t>(address); }
 
+  /// Whether anything was asked for that the copy does not hold.
+  bool read_beyond_copy() const { return beyond_copy_; }
+
   template <class T>
   std::optional<T> value(Address address) const {
     T result;
@@ -39,6 +42,7 @@ class StackMemory {
   const memory::Reader& reader_;
   const std::vector<proc::Mapping>& mappings_;
   bool only_copy_;
+  mutable bool beyond_copy_ = false;
   struct Block {
     Address base = 0;
     std::vector<std::byte> bytes;

@@ -74,6 +74,7 @@ Stack Unwinder::unwind(const Registers& start, StackCopy copy) const {
   const WalkContext context{modules_, cache_.tables(), *calls_, memory,
                             options_, budget,          layout,  address_mask(layout, modules_.mappings())};
   Stack stack = Walk(context, 0).run(start, true, FoundBy::leaf);
+  stack.beyond_copy = memory.read_beyond_copy();
   words_left_ -= words - std::max(budget.words, 0);
   frames_left_ -= frames - std::max(budget.frames, 0);
   return stack;

@@ -47,13 +47,14 @@ struct Frame {
 struct Stack {
   std::vector<Frame> frames;  // innermost first
   End end = End::no_code;
+  bool beyond_copy = false;  // memory outside of the copy was read for it
   bool complete() const { return end == End::thread_start; }
 };
 
 /// Why a stack is not complete, for people; empty for thread_start.
 std::string describe(End end);
 
-struct StackCopy {  // memory already copied, normally [sp, sp + 32 KiB)
+struct StackCopy {  // memory already copied, from the stack pointer on
   Address base = 0;
   std::span<const std::byte> bytes;
   bool only = false;  // what lies beyond is not read: the thread has run since the copy was made
