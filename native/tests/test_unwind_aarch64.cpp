@@ -34,7 +34,7 @@ constexpr std::uint32_t sub_0x40 = 0xd10103ff;        // sub sp, sp, #0x40
 constexpr std::uint32_t set_frame_0x20 = 0x910083fd;  // add x29, sp, #0x20
 
 unwind::Prologue prologue(std::initializer_list<std::uint32_t> words) {
-  return code().read_prologue(bytes(words), true);
+  return code().read_prologue(bytes(words), true, {});
 }
 
 }  // namespace
@@ -116,7 +116,7 @@ TEST_CASE("prologues") {
   CHECK(early.below == 0);
   CHECK(prologue({push_frame, set_frame, bl_self, sub_0x40, bl_self}).dynamic);  // in the middle of the code
   CHECK_FALSE(prologue({push_frame, nop, bl_self}).sets_frame_pointer);
-  CHECK_FALSE(code().read_prologue(bytes({push_frame, set_frame}), false).exact);
+  CHECK_FALSE(code().read_prologue(bytes({push_frame, set_frame}), false, {}).exact);
 }
 
 TEST_CASE("signal trampolines") {

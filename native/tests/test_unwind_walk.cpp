@@ -36,6 +36,7 @@ constexpr std::uint64_t bare = 0x1c0;    // without table
 constexpr std::uint64_t generated = 0x200;  // without table, as interpreters make them: calls leaf, returns
 constexpr std::uint64_t nameless = 0x240;   // the same as bare, without symbol
 constexpr std::uint64_t text_size = 0x280;
+constexpr std::uint64_t function_size = 0x40;
 
 constexpr std::uint64_t inner_call = inner + 13;
 constexpr std::uint64_t inner_pointer_call = inner + 18;
@@ -62,6 +63,8 @@ struct Program {
 
   Program() {
     Bytes code(text_size, std::byte{0x90});
+    for (std::uint64_t at = 0; at < text_size; at += function_size)
+      put(code, at + function_size - 1, bytes_of({0xc3}));
     put_call(code, outer, inner);
     put_call(code, outer + 8, hidden);
     put_call(code, outer + 16, bare);
@@ -397,7 +400,7 @@ TEST_CASE("prologues are read as far as they are understood") {
     const auto va = builder.add_section(".text", SHT_PROGBITS, code);
     const auto module =
         elf::Module::open(std::make_unique<elf::BufferSource>(builder.build()), "made").module;
-    return unwind::read_prologue(*module, va, va + code.size());
+    return unwind::read_prologue(*module, va, va + code.size(), va + code.size());
   };
   // endbr64; push rbp; mov rbp, rsp; push r15; mov r15, rdi; push rbx; sub rsp, 0x118; call
   const auto usual =
@@ -407,20 +410,20 @@ TEST_CASE("prologues are read as far as they are understood") {
   CHECK(usual.exact);
   CHECK(usual.below == 0x128);
   CHECK(usual.alignment == 0);
-  CHECK_FALSE(usual.dynamic);
   // push rbp; mov rbp, rsp; and rsp, -64; sub rsp, 64
   const auto aligned =
       read(bytes_of({0x55, 0x48, 0x89, 0xe5, 0x48, 0x83, 0xe4, 0xc0, 0x48, 0x83, 0xec, 0x40, 0x90}));
   CHECK(aligned.alignment == 64);
   CHECK(aligned.below == 64);
+  CHECK(aligned.exact);
   // ...; sub rsp, rax
   const auto variable =
       read(bytes_of({0x55, 0x48, 0x89, 0xe5, 0x48, 0x83, 0xec, 0x10, 0x90, 0x48, 0x29, 0xc4, 0x90}));
-  CHECK(variable.dynamic);
+  CHECK_FALSE(variable.exact);
   // ...; lea rsp, [rbp - 40] is the way out, not a change of size
   const auto left =
       read(bytes_of({0x55, 0x48, 0x89, 0xe5, 0x48, 0x83, 0xec, 0x10, 0x48, 0x8d, 0x65, 0xd8, 0x90}));
-  CHECK_FALSE(left.dynamic);
+  CHECK(left.exact);
   CHECK_FALSE(read(bytes_of({0x48, 0x83, 0xec, 0x10, 0x90})).sets_frame_pointer);
   // a jump before the locals are made: the size is not known
   const auto early = read(bytes_of({0x55, 0x48, 0x89, 0xe5, 0x74, 0x10, 0x48, 0x83, 0xec, 0x20, 0x90}));

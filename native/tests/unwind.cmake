@@ -42,3 +42,5 @@ endif()
 # Its own functions must not need a frame pointer.
 target_compile_options(test_unwind_jit PRIVATE -O2 -fomit-frame-pointer)
 target_compile_options(test_unwind_stale PRIVATE -O2 -fomit-frame-pointer)
+# Its own functions must need one.
+target_compile_options(test_unwind_proof PRIVATE -O2 -fno-omit-frame-pointer)

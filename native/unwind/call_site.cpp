@@ -3,14 +3,18 @@
 #include <algorithm>
 #include <array>
 
+#include "proc/maps.hpp"
+
 namespace hangtrace::unwind {
 
 namespace {
 
 constexpr std::size_t longest_call = 16;
-constexpr Address max_tail_caller = 4096;   // bytes of a function searched for a tail call
-constexpr Address max_entry = 16 << 10;     // bytes of a function read without table
-constexpr Address max_unknown = 256 << 10;  // code without table: farthest begin of its function
+constexpr Address max_tail_caller = 64 << 10;  // bytes of a function searched for tail calls
+constexpr std::size_t max_tail_callers = 32;   // of one call
+constexpr std::size_t max_code = 16 << 20;     // bytes searched for tail calls in all
+constexpr Address max_entry = 16 << 10;        // bytes of a function read without table
+constexpr Address max_unknown = 256 << 10;     // code without table: farthest begin of its function
 
 }  // namespace
 
@@ -32,6 +36,7 @@ CallResolver::CallResolver(elf::ProcessModules& modules, TableCache& tables)
     : modules_(modules),
       tables_(tables),
       machine_(machine_code(host_layout.machine)),
+      code_left_(max_code),
       pages_(modules.reader()) {}
 
 const MachineCode* CallResolver::machine_at(const elf::Location& location) const {
@@ -126,29 +131,94 @@ std::optional<CallInstruction> CallResolver::call_at(Address return_address, elf
   return call.any() ? std::optional(call) : std::nullopt;
 }
 
-// Whether the code of the function at `function` jumps to where `inside` is true: a tail call, or the jump
-// from a function to its cold part.
-template <class Inside>
-bool CallResolver::jumps_into(Address function, Inside inside) {
-  const auto location = modules_.locate_code(function);
-  if (!location || location->module == nullptr) return false;
-  const MachineCode* const machine = machine_at(*location);
-  const auto range = tables_.of(*location->module).function(location->va);
-  if (machine == nullptr || !range || range->begin != location->va) return false;
-  std::vector<std::uint8_t> code(std::min(range->end - range->begin, max_tail_caller));
-  if (!location->module->read_va(range->begin, std::as_writable_bytes(std::span(code)))) return false;
+// Whether nobody can write to where the pointer lies.
+bool CallResolver::is_constant(Address slot) const {
+  const proc::Mapping* const mapping = proc::find_mapping(modules_.mappings(), slot);
+  return mapping != nullptr && !mapping->writable;
+}
+
+CallResolver::Exits CallResolver::find_exits(const elf::Location& location, const FunctionRange& range) {
+  Exits exits;
+  exits.open = true;
+  const MachineCode* const machine = machine_at(location);
+  const std::size_t size = range.end - range.begin;
+  if (machine == nullptr || size > max_tail_caller || size > code_left_) return exits;
+  code_left_ -= size;
+  std::vector<std::uint8_t> code(size);
   std::vector<Jump> jumps;
-  machine->find_jumps(code, function, jumps);
-  return std::ranges::any_of(jumps, [&](const Jump& jump) {
-    if (jump.kind == Jump::Kind::pointer) {
-      const auto target = slot_value(jump.target);
-      return target && inside(*target);
+  const Address begin = range.begin + location.bias;
+  const Address end = range.end + location.bias;
+  if (!location.module->read_va(range.begin, std::as_writable_bytes(std::span(code))) ||
+      !machine->find_jumps(code, begin, jumps)) {
+    return exits;
+  }
+  exits.open = false;
+  const Layout& layout = location.module->machine() == elf::Machine::aarch64 ? aarch64 : x86_64;
+  const std::int64_t at_entry = layout.link_register == max_registers ? sizeof(Address) : 0;
+  for (const Jump& jump : jumps) {
+    switch (jump.kind) {
+      case Jump::Kind::always:
+      case Jump::Kind::conditional:
+        if (jump.target < begin || jump.target >= end) exits.targets.push_back(jump.target);
+        break;
+      case Jump::Kind::pointer:
+        if (const auto target = slot_value(jump.target)) exits.targets.push_back(*target);
+        exits.open = exits.open || !is_constant(jump.target);
+        break;
+      case Jump::Kind::computed: {
+        // A function that is left by a tail call has taken its frame off the stack.
+        const auto answer = tables_.of(*location.module).row(jump.target - location.bias);
+        const Row* const row = answer.row.get();
+        const bool has_frame =
+            row != nullptr && (row->cfa_kind == CfaKind::expression ||
+                               (row->cfa_kind == CfaKind::register_offset &&
+                                (row->cfa_register != layout.stack_pointer || row->cfa_offset != at_entry)));
+        exits.open = exits.open || !has_frame;
+        break;
+      }
     }
-    if (inside(jump.target)) return true;
-    if (jump.kind == Jump::Kind::conditional) return false;
-    const auto there = modules_.locate_code(jump.target);
-    return there && there->module != nullptr && inside(through_stub(jump.target));
-  });
+  }
+  return exits;
+}
+
+const CallResolver::Exits& CallResolver::exits_of(Address place) {
+  static const Exits anywhere{true, {}};
+  const auto location = modules_.locate_code(place);
+  if (!location || location->module == nullptr) return anywhere;
+  const auto range = tables_.of(*location->module).function(location->va);
+  if (!range) return anywhere;
+  const Address begin = range->begin + location->bias;
+  const auto known = exits_.find(begin);
+  if (known != exits_.end()) return known->second;
+  return exits_.emplace(begin, find_exits(*location, *range)).first->second;
+}
+
+// How well a call fits whose target is known: it may lead on by tail calls, and by the jumps from a function
+// to its cold part.
+template <class Inside>
+Link CallResolver::reach(Address target, Inside inside) {
+  if (inside(target)) return Link::direct;
+  std::vector<Address> places{target};
+  Link best = Link::none;
+  for (std::size_t next = 0; next < places.size(); ++next) {
+    if (next == max_tail_callers) return std::max(best, Link::indirect);
+    const auto add = [&](Address place) {
+      if (std::ranges::find(places, place) == places.end()) places.push_back(place);
+    };
+    const Address behind_stub = through_stub(places[next]);
+    if (behind_stub != places[next]) {
+      if (inside(behind_stub)) return next == 0 ? Link::direct : Link::tail_call;
+      add(behind_stub);
+      continue;
+    }
+    const Exits& exits = exits_of(places[next]);
+    if (exits.open) best = Link::indirect;
+    for (const Address place : exits.targets) {
+      if (inside(place)) return Link::tail_call;
+      add(place);
+    }
+  }
+  return best;
 }
 
 template <class Inside>
@@ -160,15 +230,11 @@ Link CallResolver::link_if(Address return_address, bool caller_has_table, Inside
     return at && at->module != nullptr && is_signal_trampoline(*at) ? Link::indirect : Link::none;
   }
   if (caller_has_table && !has_table(location)) return Link::none;
-  Link best = call->indirect || call->slot ? Link::indirect : Link::none;
-  const auto consider = [&](Address target) {
-    if (inside(target) || inside(through_stub(target))) return Link::direct;
-    return jumps_into(through_stub(target), inside) ? Link::tail_call : best;
-  };
-  if (call->direct) best = std::max(best, consider(*call->direct));
-  if (call->slot) {
-    if (const auto target = slot_value(*call->slot)) best = std::max(best, consider(*target));
-  }
+  const auto called = call->slot ? slot_value(*call->slot) : std::nullopt;
+  const bool was_another = call->slot && (!called || !is_constant(*call->slot));  // or may have been
+  Link best = call->indirect || was_another ? Link::indirect : Link::none;
+  if (call->direct) best = std::max(best, reach(*call->direct, inside));
+  if (called) best = std::max(best, reach(*called, inside));
   return best;
 }
 
@@ -180,8 +246,13 @@ Link CallResolver::link(Address return_address, Address begin, Address end) {
     entered_at_begin = false;
     return true;
   });
-  // A call enters a function at its begin; only a jump (to a cold part) may go elsewhere.
-  return best == Link::direct && !entered_at_begin ? Link::none : best;
+  // A call enters a function at its begin, or at another entry of it; only a jump (to a cold part) goes
+  // elsewhere.
+  return best == Link::direct && !entered_at_begin ? Link::indirect : best;
+}
+
+Link CallResolver::link_of(Address target, Address begin, Address end) {
+  return reach(target, [&](Address place) { return place >= begin && place < end; });
 }
 
 Link CallResolver::link_to_unknown(Address return_address, Address pc) {

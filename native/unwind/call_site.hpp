@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <unordered_map>
+#include <vector>
 
 #include "elf/process_modules.hpp"
 #include "memory/page_reader.hpp"
@@ -15,9 +16,10 @@ CallInstruction call_before(const elf::Module& module, Address return_va);
 
 /// How well a return address fits a function as the one that was called.
 enum class Link {
-  none,       // not a return address, or one of a call to something else
-  indirect,   // the target of the call is not known, or a signal handler's return to the kernel
-  tail_call,  // the target of the call jumps into the function
+  none,      // not a return address, or one of a call that cannot have led to the function
+  indirect,  // the target of the call, or where that jumps, is not known, or a signal handler's return to the
+             // kernel
+  tail_call,  // the target of the call jumps into the function, perhaps through others
   direct,     // calls the function, directly or through its PLT or GOT entry
 };
 
@@ -37,6 +39,8 @@ class CallResolver {
   Link link_to_unknown(Address return_address, Address pc);
   /// The same for a function without unwind table that begins at `begin`, where a call must enter it.
   Link link_to_begin(Address return_address, Address begin);
+  /// How well a call of `target` fits the function.
+  Link link_of(Address target, Address begin, Address end);
   /// Whether a call instruction ends at the address.
   bool follows_call(Address return_address);
   /// What the call before the return address calls, if the instruction or its PLT or GOT entry tells.
@@ -63,13 +67,22 @@ class CallResolver {
   template <class Inside>
   Link link_if(Address return_address, bool caller_has_table, Inside inside);
   template <class Inside>
-  bool jumps_into(Address function, Inside inside);
+  Link reach(Address target, Inside inside);
+  struct Exits {
+    bool open = false;  // it may jump to anywhere
+    std::vector<Address> targets;
+  };
+  const Exits& exits_of(Address place);
+  Exits find_exits(const elf::Location& location, const FunctionRange& range);
+  bool is_constant(Address slot) const;
 
   elf::ProcessModules& modules_;
   TableCache& tables_;
   const MachineCode* machine_;
   std::unordered_map<Address, std::optional<Address>> slots_;
-  memory::PageReader pages_;  // of code without file
+  std::unordered_map<Address, Exits> exits_;  // by begin of the function
+  std::size_t code_left_;                     // bytes that may be searched for jumps
+  memory::PageReader pages_;                  // of code without file
 };
 
 }  // namespace hangtrace::unwind

@@ -17,7 +17,7 @@ using Code = std::span<const std::uint8_t>;
 struct CallInstruction {
   std::optional<Address> direct;  // target of a call with an offset
   std::optional<Address> slot;    // address of the pointer that is called
-  bool indirect = false;          // through a register or other memory
+  bool indirect = false;          // through a register or other memory, or that of `slot` by a register
   bool any() const { return direct || slot || indirect; }
 };
 
@@ -27,6 +27,7 @@ struct Jump {
     always,       // to the target, which can be a stub
     conditional,  // to the target
     pointer,      // to where the pointer at the target leads
+    computed,     // to anywhere; the target is where the jump is
   };
   Kind kind;
   Address target;
@@ -37,7 +38,8 @@ struct Prologue {
   bool sets_frame_pointer = false;
   std::uint64_t below = 0;      // bytes from the frame pointer down to the stack pointer, at least
   std::uint64_t alignment = 0;  // the stack pointer was aligned to this after the frame pointer was set; 0 no
-  bool exact = false;           // the whole fixed part was understood
+  std::uint64_t realigned = 0;  // the same before, and a copy of the return address was pushed there; 0 no
+  bool exact = false;           // but for the alignment, the distance is certain
   bool dynamic = false;         // the function seems to move the stack pointer by a variable amount
 };
 
@@ -68,9 +70,12 @@ class MachineCode {
   virtual CallInstruction call_ending_at(Code before, Address next) const = 0;
   /// Where the pointer lies through which an entry of the procedure linkage table jumps.
   virtual std::optional<Address> stub_slot(Code code, Address at) const = 0;
-  virtual void find_jumps(Code code, Address at, std::vector<Jump>& into) const = 0;
-  /// `code`: from the function's begin up to the PC, or as much of it as is looked at.
-  virtual Prologue read_prologue(Code code, bool whole) const = 0;
+  /// All jumps of a function, among them a conditional one to its end if it may go on there; false if it is
+  /// not understood.
+  virtual bool find_jumps(Code function, Address at, std::vector<Jump>& into) const = 0;
+  /// `before`: from the function's begin up to the PC, or, if not `whole`, as much of it as is looked at;
+  /// `after`: from there to its end.
+  virtual Prologue read_prologue(Code before, bool whole, Code after) const = 0;
   /// `before`: the function from its begin up to the PC, `after`: from there to its end.
   virtual EntryPath read_entry(Code before, Code after) const = 0;
   /// Whether the code is that to which the kernel lets signal handlers return: nobody calls it.
@@ -82,6 +87,18 @@ class MachineCode {
   virtual std::optional<Registers> straight_return(Code code, const Registers& registers,
                                                    const StackMemory& memory) const = 0;
 
+  // How the C library calls the function that a thread or the process was started with.
+
+  /// Of the thread's descriptor, where the pointer lies which the call that ends `before` calls; nullopt if
+  /// that is another call.
+  virtual std::optional<Address> start_field(Code) const { return std::nullopt; }
+  /// Whether glibc's descriptor of a thread lies there.
+  virtual bool is_thread_descriptor(const StackMemory&, Address) const { return false; }
+  /// Whether the process exits with what a call returned. `after`: from the return address on.
+  virtual bool exits_with_result(Code) const { return false; }
+  /// Where the process's entry, whose code lies at the address, has main: `direct` or in `slot`.
+  virtual CallInstruction main_function(Code, Address) const { return {}; }
+
  protected:
   MachineCode(std::size_t longest, std::size_t shortest) : longest_call(longest), shortest_call(shortest) {}
 };
@@ -89,6 +106,7 @@ class MachineCode {
 inline constexpr std::size_t longest_stub = 24;
 inline constexpr std::size_t longest_trampoline = 16;
 inline constexpr std::size_t longest_straight_return = 32;
+inline constexpr std::size_t longest_start_call = 16;
 
 const MachineCode& x86_64_code();   // x86_64/
 const MachineCode& aarch64_code();  // aarch64/

@@ -6,16 +6,19 @@ namespace hangtrace::unwind {
 
 namespace {
 
-constexpr Address max_function = 64 << 10;  // bytes searched for a variable stack adjustment
+constexpr Address max_function = 256 << 10;  // bytes searched for what moves the stack pointer
 
 }  // namespace
 
-Prologue read_prologue(const elf::Module& module, Address begin, Address pc) {
+Prologue read_prologue(const elf::Module& module, Address begin, Address pc, Address end) {
   const MachineCode* const machine = machine_code(module.machine());
-  if (machine == nullptr || pc <= begin) return {};
-  std::vector<std::uint8_t> bytes(std::min(pc - begin, max_function));
+  if (machine == nullptr || pc <= begin || end < pc) return {};
+  const bool whole = end - begin <= max_function;
+  std::vector<std::uint8_t> bytes(std::min((whole ? end : pc) - begin, max_function));
   if (!module.read_va(begin, std::as_writable_bytes(std::span(bytes)))) return {};
-  return machine->read_prologue(bytes, bytes.size() == pc - begin);
+  const Code code(bytes);
+  const std::size_t before = std::min(pc - begin, code.size());
+  return machine->read_prologue(code.first(before), whole, code.subspan(before));
 }
 
 }  // namespace hangtrace::unwind

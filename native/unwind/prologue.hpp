@@ -4,7 +4,7 @@
 
 namespace hangtrace::unwind {
 
-/// Decodes the code of [begin, pc); stops at the first instruction it does not know.
-Prologue read_prologue(const elf::Module& module, Address begin, Address pc);
+/// Of the function [begin, end).
+Prologue read_prologue(const elf::Module& module, Address begin, Address pc, Address end);
 
 }  // namespace hangtrace::unwind

@@ -1,10 +1,9 @@
-// Repairs: what to do where the frame pointer is needed and not known, or code has no unwind table. With a
-// table a guess is taken only if the word it makes a return address follows a call of the very function;
-// where the target of that call cannot be told, only if everything further out is consistent up to the
-// thread's start. Without table there are no guesses.
+// Repairs: what to do where the frame pointer is needed and not known, or code has no unwind table. Nothing
+// is taken because it looks right: leftovers of earlier calls do, too. With a table either the code tells how
+// far away the frame pointer is, or all values it can have are tried, of which the true one is never refused;
+// if only one is left, that is it. Without table there are no guesses.
 #include <algorithm>
 
-#include "unwind/prologue.hpp"
 #include "unwind/walk.hpp"
 
 namespace hangtrace::unwind {
@@ -12,7 +11,6 @@ namespace hangtrace::unwind {
 namespace {
 
 constexpr int max_depth = 3;
-constexpr std::uint64_t scan_bytes = 64 << 10;
 constexpr Address stack_alignment = 16;  // System V AMD64 and AAPCS64: at a call
 
 bool is_aligned(Address cfa) {
@@ -29,9 +27,10 @@ bool Walk::can_repair() const {
   return context_.options.repair && depth_ < max_depth;
 }
 
-// What the row's CFA is if the frame pointer were `value`, and how well the return address there fits.
+// What the row's CFA is if the frame pointer were `value`, and how well the return address there fits;
+// nullopt if that cannot be.
 std::optional<Walk::Candidate> Walk::candidate(const Frame& frame, const Row& row, const Registers& registers,
-                                               Address value) {
+                                               const Prologue& prologue, Address value) {
   Registers guess = registers;
   guess.set(context_.layout.frame_pointer, value);
   const auto cfa = compute_cfa(row, guess).cfa;
@@ -42,6 +41,12 @@ std::optional<Walk::Candidate> Walk::candidate(const Frame& frame, const Row& ro
   const Address slot = *cfa + static_cast<Address>(rule.value);
   const auto word = context_.memory.word(slot);
   if (!word) return std::nullopt;
+  if (prologue.realigned != 0) {
+    // Under the aligned place lie the copy of the return address and the frame pointer of the caller.
+    const Address aligned = slot & (Address{0} - prologue.realigned);
+    if (value != aligned - 2 * sizeof(Address) || context_.memory.word(aligned - sizeof(Address)) != word)
+      return std::nullopt;
+  }
   const Link link =
       context_.calls.link(*word & context_.address_mask, row.begin + frame.bias, row.end + frame.bias);
   // Compilers do not align the stack for functions that they know not to need it, and those they call
@@ -50,116 +55,102 @@ std::optional<Walk::Candidate> Walk::candidate(const Frame& frame, const Row& ro
   return Candidate{value, *cfa, slot, link};
 }
 
-Walk::Attempt Walk::attempt(const Registers& registers) {
-  const Stack rest = Walk(context_, depth_ + 1).run(registers, false, FoundBy::scan);
-  Attempt result;
-  result.complete = rest.complete();
-  if (rest.frames.empty()) return result;
-  const Frame& first = rest.frames[0];
-  if (first.signal_frame) {
-    result.next = Link::indirect;
-    return result;
-  }
-  if (rest.frames.size() <= 2 && result.complete) {
-    // A thread's entry calls one function, once.
-    result.next = Link::direct;
-    return result;
-  }
-  if (rest.frames.size() < 2) return result;
-  const auto range =
-      first.module == nullptr ? std::nullopt : context_.tables.of(*first.module).function(first.va);
-  if (!range) {
-    // Where the function begins is not known, so nothing is sure.
-    result.next = std::min(context_.calls.link_to_unknown(rest.frames[1].pc, first.pc), Link::indirect);
-    return result;
-  }
-  result.next = context_.calls.link(rest.frames[1].pc, range->begin + first.bias, range->end + first.bias);
-  return result;
-}
-
-Walk::Attempt Walk::attempt(const Row& row, const Registers& registers, const Candidate& candidate) {
+// Follows a candidate outwards. It cannot be if that leads to what is no code or no memory, or over a return
+// address of a call that cannot have led to where it would have.
+Walk::Verdict Walk::judge(const Frame& frame, const Row& row, const Registers& registers,
+                          const Candidate& candidate) {
   Registers guess = registers;
   guess.set(context_.layout.frame_pointer, candidate.frame_pointer);
   const Caller caller = step(row, guess, candidate.cfa, false);
-  return caller.problem ? Attempt{} : attempt(caller.registers);
+  const auto cut = [&](End end) {
+    Verdict verdict;
+    verdict.possible = end != End::no_progress && (end != End::unreadable || !context_.memory.is_whole());
+    return verdict;
+  };
+  if (caller.problem) return cut(*caller.problem);
+  Walk outwards(context_, depth_ + 1);
+  const Stack rest = outwards.run(caller.registers, false, FoundBy::scan);
+  Verdict verdict = cut(rest.end);
+  verdict.complete = rest.complete();
+  // Some put a zero where a thread starts.
+  if (rest.end == End::no_code) verdict.possible = outwards.ended_at_zero_;
+  const std::size_t count = rest.frames.size();
+  if (verdict.complete && count > 1) verdict.end = rest.frames[count - 2].sp;
+
+  const auto range_of = [&](const Frame& of) {
+    std::optional<FunctionRange> range;
+    if (of.module != nullptr) range = context_.tables.of(*of.module).function(of.va);
+    if (range) range = FunctionRange{range->begin + of.bias, range->end + of.bias};
+    return range;
+  };
+  for (std::size_t i = 0; i < count && verdict.possible; ++i) {
+    const bool is_first = i == 0;
+    const Frame& callee = is_first ? frame : rest.frames[i - 1];
+    if (callee.signal_frame) continue;
+    const auto range = range_of(callee);
+    if (!range) continue;
+    if (!is_first && context_.calls.link(rest.frames[i].pc, range->begin, range->end) == Link::none)
+      verdict.possible = false;
+    const auto started = started_function(rest, i);
+    if (!started) continue;
+    if (context_.calls.link_of(*started, range->begin, range->end) == Link::none) verdict.possible = false;
+    verdict.end = is_first ? candidate.cfa : callee.sp;
+  }
+  return verdict;
+}
+
+std::optional<Walk::Candidate> Walk::search(const Frame& frame, const Row& row, const Registers& registers,
+                                            const Prologue& prologue, Address lowest) {
+  std::optional<Candidate> only;
+  bool is_complete = false;
+  Address end = ~Address{0};
+  for (Address value = lowest; value < end; value += sizeof(Address)) {
+    if (--context_.budget.words < 0) return std::nullopt;
+    if (!context_.memory.word(value)) {
+      if (!context_.memory.is_whole()) return std::nullopt;
+      break;
+    }
+    const auto found = candidate(frame, row, registers, prologue, value);
+    // A thread is started once: beyond the frame of the function that it was started with there is nothing.
+    if (!found || found->cfa >= end) continue;
+    const Verdict verdict = judge(frame, row, registers, *found);
+    if (context_.budget.frames < 0) return std::nullopt;
+    if (!verdict.possible) continue;
+    if (only) return std::nullopt;
+    only = found;
+    is_complete = verdict.complete;
+    if (verdict.end > found->slot) end = verdict.end;
+  }
+  if (!only) return std::nullopt;
+  const bool is_innermost = frame.va == frame.pc - frame.bias;
+  return is_aligned(only->cfa) || (is_complete && is_innermost) ? only : std::nullopt;
 }
 
 std::optional<Walk::Repair> Walk::repair_frame_pointer(const Frame& frame, const Row& row,
                                                        const Registers& registers) {
   if (!can_repair() || registers.has(context_.layout.frame_pointer) || row.signal_frame) return std::nullopt;
   const Address sp = *registers.get(context_.layout.stack_pointer);
-  const auto accept = [&](Address value, FoundBy found_by) {
+  const auto accept = [&](const std::optional<Candidate>& found, FoundBy found_by) -> std::optional<Repair> {
+    if (!found) return std::nullopt;
     Repair repair{registers, found_by};
-    repair.registers.set(context_.layout.frame_pointer, value);
+    repair.registers.set(context_.layout.frame_pointer, found->frame_pointer);
     return repair;
   };
 
-  const Prologue prologue = read_prologue(*frame.module, row.begin, frame.va);
+  const Prologue prologue = read_prologue(*frame.module, row.begin, frame.pc - frame.bias, row.end);
   const Address lowest = (sp + prologue.below + 7) / 8 * 8;
-  if (prologue.sets_frame_pointer && prologue.exact && !prologue.dynamic) {
-    // Without alignment there is one possible value, else one for each distance the alignment may have
-    // skipped.
-    std::optional<Candidate> only;
-    bool unique = true;
-    for (Address value = lowest; value <= lowest + prologue.alignment; value += 8) {
-      const auto found = candidate(frame, row, registers, value);
-      if (!found || (prologue.alignment != 0 && !is_aligned(found->cfa))) continue;
-      if (found->link == Link::indirect) {
-        const Attempt tried = attempt(row, registers, *found);
-        if (!tried.complete || tried.next == Link::none) continue;
-      }
-      unique = !only;
-      only = found;
-      if (!unique) break;
-    }
-    if (only && unique) return accept(only->frame_pointer, FoundBy::prologue);
+  if (!prologue.exact || prologue.dynamic)
+    return accept(search(frame, row, registers, prologue, lowest), FoundBy::scan);
+  // Without alignment there is one possible value, else one for each distance the alignment may have skipped.
+  std::optional<Candidate> only;
+  for (Address value = lowest; value <= lowest + prologue.alignment; value += 8) {
+    const auto found = candidate(frame, row, registers, prologue, value);
+    if (!found || (prologue.alignment != 0 && !is_aligned(found->cfa))) continue;
+    if (!judge(frame, row, registers, *found).possible) continue;
+    if (only) return std::nullopt;
+    only = found;
   }
-
-  const bool is_innermost = frame.va == frame.pc - frame.bias;
-  bool passed_over = false;
-  std::vector<Candidate> certain;
-  std::optional<Candidate> first;
-  const Address first_slot = first_return_address(lowest + 8, lowest + scan_bytes);
-  for (Address value = lowest; value < lowest + scan_bytes; value += 8) {
-    if (--context_.budget.words < 0) return std::nullopt;
-    if (!context_.memory.word(value)) break;
-    const auto found = candidate(frame, row, registers, value);
-    if (!found) continue;
-    if (!is_certain(found->link)) {
-      if (found->slot == first_slot && !first) first = found;
-      continue;
-    }
-    const Attempt tried = attempt(row, registers, *found);
-    const bool fits = tried.complete && tried.next != Link::none;
-    if (!is_aligned(found->cfa)) {
-      // A copy as a rule, or else the function calls none that needs an aligned stack.
-      if (!fits) {
-        passed_over = true;
-        continue;
-      }
-      return is_innermost ? std::optional(accept(value, FoundBy::scan)) : std::nullopt;
-    }
-    if (fits) return accept(value, FoundBy::scan);
-    certain.push_back(*found);
-  }
-  if (passed_over) return std::nullopt;
-  if (certain.size() == 1) return accept(certain.front().frame_pointer, FoundBy::scan);
-  if (!certain.empty() || !first) return std::nullopt;
-  // The caller was itself called just so, hence it is alive, and the word is that of the call it is in.
-  const Attempt tried = attempt(row, registers, *first);
-  if (!tried.complete || !is_certain(tried.next)) return std::nullopt;
-  return accept(first->frame_pointer, FoundBy::scan);
-}
-
-// Where the first word lies that can be a return address; 0 if there is none.
-Address Walk::first_return_address(Address from, Address to) {
-  for (Address slot = from; slot < to; slot += 8) {
-    if ((slot + sizeof(Address)) % stack_alignment != 0) continue;
-    const auto word = context_.memory.word(slot);
-    if (!word || --context_.budget.words < 0) return 0;
-    if (context_.calls.follows_call(*word & context_.address_mask)) return slot;
-  }
-  return 0;
+  return accept(only, FoundBy::prologue);
 }
 
 // The caller of a function whose begin a symbol tells. Either its frame pointer is known and it keeps one, or

@@ -33,6 +33,9 @@ class StackMemory {
     return result;
   }
 
+  /// Whether the memory of the process may be told, not only a part of it.
+  bool is_whole() const { return !only_copy_; }
+
  private:
   bool read(Address address, std::span<std::byte> into) const;
   bool read_block(Address address, std::span<std::byte> into) const;

@@ -127,6 +127,7 @@ Stack Walk::run(Registers registers, bool exact_pc, FoundBy found_by) {
     if (!pc || !sp) return ends(End::unknown_register);
     // Some put a zero where a thread starts. After a guess it may as well be any word of some frame.
     if (*pc == 0 && !stack.frames.empty() && depth_ == 0) return ends(End::thread_start);
+    ended_at_zero_ = *pc == 0;
 
     auto location = context_.modules.locate_code(exact_pc ? *pc : *pc - 1);
     Frame frame{*pc, 0, nullptr, 0, exact_pc ? *pc : *pc - 1, found_by, false};

@@ -5,6 +5,7 @@
 
 #include "elf/symbols.hpp"
 #include "unwind/call_site.hpp"
+#include "unwind/prologue.hpp"
 #include "unwind/stack_memory.hpp"
 #include "unwind/table_cache.hpp"
 #include "unwind/unwinder.hpp"
@@ -56,10 +57,11 @@ class Walk {
     Address slot;  // where the return address lies
     Link link;
   };
-  struct Attempt {
-    bool complete = false;
-    Link next = Link::none;   // how well the second return address fits the function of the first
-    Address second_slot = 0;  // where the second return address lies
+  /// What speaks against a candidate.
+  struct Verdict {
+    bool possible = false;
+    bool complete = false;  // it leads to the thread's start
+    Address end = 0;        // of the frame of the function that the thread was started with; 0: not known
   };
 
   Computed compute_cfa(const Row& row, const Registers& registers) const;
@@ -79,14 +81,23 @@ class Walk {
   std::optional<Registers> caller_by_entry(const elf::Location& there, const elf::Symbol& function,
                                            const Registers& registers, bool exact_pc);
   std::optional<Candidate> candidate(const Frame& frame, const Row& row, const Registers& registers,
-                                     Address value);
-  Address first_return_address(Address from, Address to);
-  Attempt attempt(const Registers& registers);
-  Attempt attempt(const Row& row, const Registers& registers, const Candidate& candidate);
+                                     const Prologue& prologue, Address value);
+  /// The only place in the rest of the stack at which the frame can end.
+  std::optional<Candidate> search(const Frame& frame, const Row& row, const Registers& registers,
+                                  const Prologue& prologue, Address lowest);
+  Verdict judge(const Frame& frame, const Row& row, const Registers& registers, const Candidate& candidate);
+
+  // start.cpp
+  /// The function that the frame, one of a complete stack, called, if that is what the thread or the process
+  /// was started with.
+  std::optional<Address> started_function(const Stack& stack, std::size_t frame) const;
+  std::optional<Address> thread_function(const Frame& caller) const;
+  std::optional<Address> main_function(const Frame& caller, const Frame& entry) const;
 
   const WalkContext& context_;
   int depth_;
-  Address bias_ = 0;  // of the frame that is looked at
+  Address bias_ = 0;            // of the frame that is looked at
+  bool ended_at_zero_ = false;  // instead of a return address
 };
 
 }  // namespace hangtrace::unwind

@@ -215,7 +215,7 @@ void fuzz_one(std::span<const std::byte> input) {
       const auto function = table.function(va);
       const auto row = table.row(va).row;
       promise(!row || (va >= row->begin && va < row->end), "a row of another function");
-      if (function) unwind::read_prologue(module, function->begin, va);
+      if (function) unwind::read_prologue(module, function->begin, va, function->end);
     }
   }
   for (const elf::Symbol* symbol : elf::symbolize(queries))

@@ -55,19 +55,25 @@ class Arm final : public MachineCode {
     return std::nullopt;
   }
 
-  void find_jumps(Code code, Address address, std::vector<Jump>& into) const override {
+  bool find_jumps(Code code, Address address, std::vector<Jump>& into) const override {
+    bool goes_on = true;
     for (std::size_t at = 0; at + 4 <= code.size(); at += 4) {
       const std::uint32_t word = word_at(code, at);
       if (is_b(word)) {
         into.push_back({Jump::Kind::always, branch_target(word, address + at)});
       } else if (const auto target = conditional_target(word, address + at)) {
         into.push_back({Jump::Kind::conditional, *target});
+      } else if (is_br(word)) {
+        into.push_back({Jump::Kind::computed, address + at});
       }
+      goes_on = !is_b(word) && !is_br(word) && !is_ret(word) && !is_bl(word) && !is_blr(word);
     }
+    if (goes_on) into.push_back({Jump::Kind::conditional, address + code.size()});
+    return true;
   }
 
-  Prologue read_prologue(Code code, bool whole) const override {
-    return aarch64_decoder::read_prologue(code, whole);
+  Prologue read_prologue(Code before, bool whole, Code) const override {
+    return aarch64_decoder::read_prologue(before, whole);
   }
 
   // mov x8, #139; svc #0: kernel, arch/arm64/kernel/vdso/sigreturn.S, which keeps it so for unwinders.
@@ -110,6 +116,26 @@ class Arm final : public MachineCode {
     after.set(aarch64.program_counter, *return_address);
     after.set(aarch64.stack_pointer, *sp + frame);
     return after;
+  }
+
+  bool exits_with_result(Code after) const override { return is_bl(word_at(after, 0)); }
+
+  // The first argument of __libc_start_main (glibc, sysdeps/aarch64/start.S):
+  // adrp x0, page; add x0, x0, offset, or ldr x0, [x0, offset]; ...; bl.
+  CallInstruction main_function(Code start, Address at) const override {
+    CallInstruction result;
+    for (std::size_t offset = 0; offset + 8 <= start.size(); offset += 4) {
+      const std::uint32_t word = word_at(start, offset);
+      const std::uint32_t next = word_at(start, offset + 4);
+      if (is_bl(word) || is_blr(word)) return result;
+      const auto page = as_adrp(word, at + offset);
+      if (!page || page->target_register != 0) continue;
+      const auto load = as_load(next);
+      result = {};
+      if ((next & 0xffc003ff) == 0x91000000) result.direct = page->page + (next >> 10 & 0xfff);
+      if (load && load->base == 0 && load->target == 0) result.slot = page->page + load->offset;
+    }
+    return {};
   }
 };
 

@@ -7,6 +7,8 @@
 
 #include "unwind/x86_64/entry.hpp"
 #include "unwind/x86_64/prologue.hpp"
+#include "unwind/x86_64/start.hpp"
+#include "unwind/x86_64/sweep.hpp"
 
 namespace hangtrace::unwind {
 
@@ -50,7 +52,8 @@ class X86 final : public MachineCode {
     if (before[1] == 0xff && before[2] == 0x15)
       call.slot = relative(next, &before[3]);  // call [rip + disp32]
     for (std::size_t length = 2; length <= call_size; ++length) {
-      if (indirect_call_length(before.last(length)) == length) call.indirect = true;
+      if (indirect_call_length(before.last(length)) == length && !(length == 6 && call.slot))
+        call.indirect = true;
     }
     return call;
   }
@@ -66,21 +69,12 @@ class X86 final : public MachineCode {
     return relative(address + at + 6, &code[at + 2]);
   }
 
-  // Jumps with a 32-bit offset or through a pointer. Instructions are not told apart: some are none.
-  void find_jumps(Code code, Address address, std::vector<Jump>& into) const override {
-    for (std::size_t at = 0; at + 5 <= code.size(); ++at) {
-      if (code[at] == 0xe9) into.push_back({Jump::Kind::always, relative(address + at + 5, &code[at + 1])});
-      if (at + 6 > code.size()) continue;
-      const Address next = address + at + 6;
-      if (code[at] == 0x0f && (code[at + 1] & 0xf0) == 0x80)
-        into.push_back({Jump::Kind::conditional, relative(next, &code[at + 2])});
-      if (code[at] == 0xff && code[at + 1] == 0x25)
-        into.push_back({Jump::Kind::pointer, relative(next, &code[at + 2])});
-    }
+  bool find_jumps(Code function, Address at, std::vector<Jump>& into) const override {
+    return x86_64_decoder::find_exits(function, at, into);
   }
 
-  Prologue read_prologue(Code code, bool whole) const override {
-    return x86_64_decoder::read_prologue(code, whole);
+  Prologue read_prologue(Code before, bool whole, Code after) const override {
+    return x86_64_decoder::read_prologue(before, whole, after);
   }
 
   EntryPath read_entry(Code before, Code after) const override {
@@ -171,6 +165,24 @@ class X86 final : public MachineCode {
       }
     }
     return std::nullopt;
+  }
+
+  std::optional<Address> start_field(Code before) const override {
+    return x86_64_decoder::start_field(before);
+  }
+
+  // tcbhead_t (glibc, sysdeps/x86_64/nptl/tls.h): tcb at 0 and self at 16 are its own address.
+  bool is_thread_descriptor(const StackMemory& memory, Address at) const override {
+    return memory.word(at) == at && memory.word(at + 16) == at;
+  }
+
+  bool exits_with_result(Code after) const override {  // mov edi, eax; call
+    constexpr std::array<std::uint8_t, 3> exit{0x89, 0xc7, 0xe8};
+    return after.size() >= exit.size() && std::equal(exit.begin(), exit.end(), after.begin());
+  }
+
+  CallInstruction main_function(Code start, Address at) const override {
+    return x86_64_decoder::main_function(start, at);
   }
 };
 

@@ -5,6 +5,6 @@
 namespace hangtrace::unwind::x86_64_decoder {
 
 /// See MachineCode::read_prologue. Known: push rbp; mov rbp, rsp, and what compilers put around it.
-Prologue read_prologue(Code function, bool whole);
+Prologue read_prologue(Code before, bool whole, Code after);
 
 }  // namespace hangtrace::unwind::x86_64_decoder
