@@ -11,7 +11,7 @@ BUILT_FROM := tools/setup.sh pyproject.toml CMakeLists.txt $(shell find native -
 CXX_FILES = $(shell find native pyhangtrace tests -name '*.[ch]pp' -o -name '*.[ch]')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-test demo test test-full native-test fuzz scoreboard golden lint format bench clean
+.PHONY: help setup setup-test demo test test-full native-test tsan fuzz scoreboard golden lint format bench clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,12 @@ fuzz: setup-test ## The readers of foreign bytes over damaged input, with saniti
 	    -DHT_FUZZ_ITERATIONS=$(FUZZ_ITERATIONS) -DHT_FUZZ_TIMEOUT=7200
 	$(BIN)/cmake --build build/fuzz --target fuzzers
 	$(BIN)/ctest --test-dir build/fuzz/native -L fuzz --verbose
+
+tsan: setup-test ## Looks by several threads, with the thread sanitizer
+	$(BIN)/cmake -S . -B build/tsan -G Ninja -DCMAKE_BUILD_TYPE=Release "-DCMAKE_CXX_FLAGS_RELEASE=-O1 -g1" \
+	    -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) -DHT_BUILD_TESTS=ON -DHT_BUILD_BINDINGS=OFF -DHT_SANITIZE_THREADS=ON
+	$(BIN)/cmake --build build/tsan --target test_workers test_parallel_looks
+	$(BIN)/ctest --test-dir build/tsan/native -R "workers|parallel" --output-on-failure
 
 test: native-test ## All tests but the long ones
 	$(BIN)/python -m pytest -m "not slow and not benchmark" $(PYTEST_ARGS)

@@ -162,14 +162,16 @@ class Engine:
         named_locals: Mapping[str, Sequence[str]] | None = None,
         on_process: Callable[[int], None] | None = None,
         budget_s: float | None = None,
+        workers: int = 0,
     ) -> list[ProcessCapture]:
         """One picture of all processes, in the order given. Never raises for what a process does.
 
         `named_locals` maps a Python function's qualified name to names of its locals to read; "self.path" reads an
         attribute of a local in its instance dictionary or a slot, as deep as there are dots. `bpf` False: no eBPF for
         registers. Of the processes in `stop` a thread without a complete stack is stopped for a moment, unless it
-        would notice. `on_process` is called before a process is looked at, so
-        that a watcher knows which one the reader got stuck on. After `budget_s` no further memory is read and no
+        would notice. `on_process` is called before a process is looked at, by the thread that does, so
+        that a watcher knows which one it got stuck on. Up to `workers` threads look at processes, 0: as many as there
+        are CPUs to run on, four at most. After `budget_s` no further memory is read and no
         further stack unwound: what is there comes back, and the others have the error "no_time".
         """
 

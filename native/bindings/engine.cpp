@@ -329,7 +329,8 @@ using NamedLocals = std::map<std::string, std::vector<std::string>>;
 
 py::list capture_processes(Engine& engine, const std::vector<int>& pids, bool python, bool stacks, bool bpf,
                            const std::vector<int>& stop, const std::optional<NamedLocals>& named_locals,
-                           const py::object& on_process, std::optional<double> budget_s) {
+                           const py::object& on_process, std::optional<double> budget_s,
+                           std::size_t workers) {
   capture::Options options;
   if (budget_s) {
     options.until = after(*budget_s);
@@ -338,6 +339,7 @@ py::list capture_processes(Engine& engine, const std::vector<int>& pids, bool py
   options.stacks = stacks;
   options.bpf = bpf;
   options.stop = stop;
+  options.workers = workers;
   options.named_locals = named_locals.value_or(NamedLocals{});
   if (!on_process.is_none()) {
     options.on_process = [&on_process](int pid) {
@@ -417,7 +419,7 @@ void define_engine(py::module_& module) {
       .def("capture", &capture_processes, py::arg("pids"), py::kw_only(), py::arg("python") = true,
            py::arg("stacks") = true, py::arg("bpf") = true, py::arg("stop") = std::vector<int>{},
            py::arg("named_locals") = py::none(), py::arg("on_process") = py::none(),
-           py::arg("budget_s") = py::none())
+           py::arg("budget_s") = py::none(), py::arg("workers") = 0)
       .def("python_environ", &python_environ, py::arg("pid"), py::arg("names"))
       .def("python_global", &python_global, py::arg("pid"), py::arg("module"), py::arg("name"))
       .def("python_argv", &python_argv, py::arg("pid"))

@@ -1,18 +1,36 @@
 #include "capture/engine.hpp"
 
 #include <algorithm>
+#include <filesystem>
+#include <mutex>
+#include <set>
 
 #include "capture/known.hpp"
 #include "capture/ladder.hpp"
 #include "capture/look.hpp"
+#include "capture/workers.hpp"
 #include "elf/module_cache.hpp"
+#include "proc/files.hpp"
 #include "unwind/unwinder.hpp"
 
 namespace hangtrace::capture {
 
 namespace {
 constexpr std::size_t most_known = 512;  // processes remembered between looks
+constexpr std::size_t most_workers = 4;
+}  // namespace
+
+namespace {
+
+std::size_t workers_for(std::span<const int> pids, const Options& options) {
+  // Two threads must not look at one process.
+  if (std::set(pids.begin(), pids.end()).size() != pids.size()) {
+    return 1;
+  }
+  return options.workers != 0 ? options.workers : std::min(allowed_cpus(), most_workers);
 }
+
+}  // namespace
 
 struct Engine::State {
   std::string proc_root;
@@ -21,21 +39,37 @@ struct Engine::State {
   EvalParts eval_parts{tables.tables()};
   Ladder ladder;
   SourceFinder sources;
-  std::map<int, std::shared_ptr<Known>> known;
   std::shared_ptr<proc::DescriptorBudget> budget;
+  // The maps are shared by all workers, what they hold of a process is used by the one that looks at it.
+  std::mutex mutex;
+  std::map<int, std::shared_ptr<Known>> known;
   std::map<int, std::shared_ptr<TaskRecords>> records;
 
-  Sampled sample_process(int pid) {
-    if (records.size() > most_known) {
-      records.clear();
+  template <class Kept>
+  std::shared_ptr<Kept> recall(std::map<int, std::shared_ptr<Kept>>& kept, int pid) {
+    const std::lock_guard lock(mutex);
+    const auto found = kept.find(pid);
+    return found == kept.end() ? nullptr : found->second;
+  }
+
+  // Null: nothing.
+  template <class Kept>
+  void remember(std::map<int, std::shared_ptr<Kept>>& kept, int pid, std::shared_ptr<Kept> what) {
+    const std::lock_guard lock(mutex);
+    if (kept.size() > most_known) {
+      kept.clear();
     }
-    const auto kept = records.find(pid);
-    Sampled sampled = sample(proc_root, pid, kept == records.end() ? nullptr : kept->second, budget);
-    if (sampled.tasks != nullptr && sampled.tasks->may_stay_open()) {
-      records[pid] = sampled.records;
+    if (what) {
+      kept[pid] = std::move(what);
     } else {
-      records.erase(pid);
+      kept.erase(pid);
     }
+  }
+
+  Sampled sample_process(int pid) {
+    Sampled sampled = sample(proc_root, pid, recall(records, pid), budget);
+    const bool keep = sampled.tasks != nullptr && sampled.tasks->may_stay_open();
+    remember(records, pid, keep ? sampled.records : nullptr);
     return sampled;
   }
 
@@ -46,22 +80,32 @@ struct Engine::State {
     }
   }
 
+  // How many looks at these processes may open, at most about so many.
+  std::size_t descriptors_for(std::span<const int> pids) const {
+    constexpr std::size_t most_modules = 1024;
+    std::size_t count = most_modules;
+    for (const int pid : pids) {
+      std::error_code error;  // the links of the directory are two more than there are threads
+      const auto links = std::filesystem::hard_link_count(proc::process_path(proc_root, pid, "task"), error);
+      count += error ? 0 : 2 * static_cast<std::size_t>(links);
+    }
+    return count;
+  }
+
   // The process's memory, ready to be read; null, with the reason in sampled.process.error, if it must not
   // be.
   std::shared_ptr<Known> open(Sampled& sampled) {
     if (sampled.process.error != Error::none) {
       return nullptr;
     }
-    if (known.size() > most_known) {
-      known.clear();
+    std::shared_ptr<Known> opened = recall(known, sampled.process.pid);
+    if (!opened || !opened->still(sampled)) {
+      opened = std::make_shared<Known>(modules, proc_root, sampled);
+      remember(known, sampled.process.pid, opened);
     }
-    std::shared_ptr<Known>& slot = known[sampled.process.pid];
-    if (!slot || !slot->still(sampled)) {
-      slot = std::make_shared<Known>(modules, proc_root, sampled);
-    }
-    sampled.process.error = slot->refresh(sampled.process.threads);
-    slot->pages().forget();
-    return sampled.process.error == Error::none ? slot : nullptr;
+    sampled.process.error = opened->refresh(sampled.process.threads);
+    opened->pages().forget();
+    return sampled.process.error == Error::none ? opened : nullptr;
   }
 
   // Calls read(known) if the process's memory can be read.
@@ -124,14 +168,18 @@ Engine::~Engine() = default;
 
 std::vector<Process> Engine::capture(std::span<const int> pids, const Options& options) {
   state_->make_room(pids);
-  std::vector<Look> looks;
-  looks.reserve(pids.size());
-  for (const int pid : pids) {
-    if (options.on_process) {
-      options.on_process(pid);
-    }
-    looks.push_back(state_->look_at(pid, options));
+  const std::size_t workers = workers_for(pids, options);
+  if (workers > 1) {
+    expect_descriptors(state_->descriptors_for(pids));
   }
+  std::vector<Look> looks(pids.size());
+  const auto announce = [&](std::size_t i) {
+    if (options.on_process) {
+      options.on_process(pids[i]);
+    }
+  };
+  share_out(pids.size(), workers, announce,
+            [&](std::size_t i) { looks[i] = state_->look_at(pids[i], options); });
   // Below another root the ids are those of another pid namespace.
   if (options.stacks && state_->proc_root == "/proc") {
     state_->ladder.climb(looks, state_->tables, options);

@@ -12,7 +12,8 @@
 namespace hangtrace::capture {
 
 /// Looks at groups of processes without stopping them. Keeps modules, symbols, unwinding rows and Python code
-/// objects between looks. One thread at a time.
+/// objects between looks. One thread at a time; a look at several processes starts some of its own, and ends
+/// them.
 class Engine {
  public:
   explicit Engine(std::string proc_root);

@@ -46,6 +46,7 @@ std::set<Address> conditional_targets(std::span<const std::byte> code, Address b
 }  // namespace
 
 bool EvalParts::contains(elf::Module& module, Address va) {
+  const std::lock_guard lock(mutex_);
   return std::ranges::any_of(parts_of(module), [va](const unwind::FunctionRange& part) {
     return va >= part.begin && va < part.end;
   });

@@ -161,7 +161,9 @@ struct Options {
   bool bpf = true;
   std::vector<int> stop;  // processes whose threads may be stopped for a moment
   std::map<std::string, std::vector<std::string>> named_locals;  // function -> names
-  std::function<void(int)> on_process;                           // called before a process is looked at
+  std::size_t workers = 0;                                       // threads that look; 0: as many as pay
+  /// Called before a process is looked at, by the thread that does, in order and one at a time.
+  std::function<void(int)> on_process;
   /// Then no further memory is read and no further stack unwound; what is there comes back.
   std::chrono::steady_clock::time_point until = std::chrono::steady_clock::time_point::max();
 

@@ -55,7 +55,8 @@ struct OpenedModule {
 /// file before use, and a broken table makes a lookup fail, not the module.
 //
 /// "va" is always the address the file was linked at; the address in a process is va + bias (Location::bias).
-/// Not thread-safe: one thread at a time may use a module.
+/// Constant after it was opened, but for what is read of the file on demand, which several threads may ask
+/// for.
 class Module {
  public:
   static OpenedModule open(std::unique_ptr<Source> source, std::string path);
@@ -91,9 +92,9 @@ class Module {
   const CachedReader& bytes() const { return bytes_; }
 
   /// The root directory of a process that has it mapped ("/proc/PID/root"), where its debug file may lie,
-  /// too.
+  /// too. Not while another thread asks for that file.
   void set_root(std::string root) { root_ = std::move(root); }
-  /// Searched for once (elf/debug_file.hpp); nullptr: there is none.
+  /// Searched for once (elf/debug_file.hpp); nullptr: there is none. One thread at a time.
   const Module* separate_debug_file() const;
 
   SymbolCache& symbol_cache() const { return *symbols_; }

@@ -116,6 +116,7 @@ OpenedModule ModuleCache::share(std::shared_ptr<Module> module) {
 }
 
 std::size_t ModuleCache::size() const {
+  const std::lock_guard lock(mutex_);
   std::set<const Module*> modules;
   for (const auto& [key, file] : files_) modules.insert(file.opened.module.get());
   for (const Image& image : images_) modules.insert(image.opened.module.get());
@@ -125,6 +126,7 @@ std::size_t ModuleCache::size() const {
 OpenedModule ModuleCache::open(const std::string& proc_root, int pid,
                                const std::vector<proc::Mapping>& mappings, const proc::Mapping& mapping,
                                const memory::Reader& reader) {
+  const std::lock_guard lock(mutex_);
   if (mapping.path == "[vdso]") return open_vdso(mapping, reader);
   if (mapping.inode == 0) return {nullptr, "no file is mapped there"};
   const std::string process = proc_root + "/" + std::to_string(pid);

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -16,7 +17,7 @@ namespace hangtrace::elf {
 /// Modules of all processes, each opened once. Copies of one file (the same library in several containers)
 /// are one module: those of equal build-id, size, head and tail. Lives as long as the engine; a module is
 /// never dropped, so a `Module*` stays valid as long as the cache (a file that changed on disk gets a second
-/// module).
+/// module). From several threads, of which one at a time opens a file.
 class ModuleCache {
  public:
   /// The module mapped at `mapping` in process `pid`. Tries map_files (exact even for deleted and memfd
@@ -41,6 +42,7 @@ class ModuleCache {
   };
   OpenedModule open_vdso(const proc::Mapping& mapping, const memory::Reader& reader);
   OpenedModule share(std::shared_ptr<Module> module);
+  mutable std::mutex mutex_;  // of all that follows
   std::map<FileKey, File> files_;
   std::map<CopyKey, std::shared_ptr<Module>> copies_;
   std::vector<Image> images_;  // of the vdso

@@ -95,6 +95,7 @@ const CachedReader::Block& CachedReader::block(std::uint64_t index) const {
 bool CachedReader::read(std::uint64_t offset, std::span<std::byte> into) const {
   if (offset > source_->size() || into.size() > source_->size() - offset) return false;
   if (into.size() > 4 * block_size) return read_through(offset, into);
+  const std::lock_guard lock(mutex_);
   while (!into.empty()) {
     const Block& found = block(offset / block_size);
     const std::size_t within = offset % block_size;

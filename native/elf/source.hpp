@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -69,7 +70,7 @@ class BufferSource final : public Source {
   std::vector<std::byte> bytes_;
 };
 
-/// Small reads in front of a Source, served from a bounded set of blocks.
+/// Small reads in front of a Source, served from a bounded set of blocks. From several threads.
 class CachedReader {
  public:
   explicit CachedReader(std::unique_ptr<Source> source) : source_(std::move(source)) {}
@@ -88,6 +89,7 @@ class CachedReader {
   };
   const Block& block(std::uint64_t index) const;
   std::unique_ptr<Source> source_;
+  mutable std::mutex mutex_;  // of blocks_
   mutable std::unordered_map<std::uint64_t, Block> blocks_;
 };
 

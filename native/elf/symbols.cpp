@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <deque>
 #include <map>
+#include <mutex>
 #include <tuple>
 #include <unordered_map>
 
@@ -23,6 +24,9 @@ constexpr std::uint64_t max_separate_symbols = 48 << 20;  // bytes
 constexpr std::size_t max_aliases = 64;                   // of one address
 
 using Answers = std::unordered_map<Address, const Symbol*>;  // by queried va
+
+// Of the symbol caches of all modules: one question concerns many.
+std::mutex searching;
 
 }  // namespace
 
@@ -309,6 +313,7 @@ std::vector<const Symbol*> symbolize(std::span<const SymbolQuery> queries) {
   constexpr auto answers = &SymbolCache::answers;
   constexpr std::uint64_t any_size = ~std::uint64_t{0};
   const auto own = [](const Module& module) { return &module; };
+  const std::lock_guard lock(searching);
   Wanted wanted = new_addresses(queries, answers);
   search(wanted, SHT_SYMTAB, any_size, answers, own);
   search(wanted, SHT_DYNSYM, any_size, answers, own);
@@ -318,6 +323,7 @@ std::vector<const Symbol*> symbolize(std::span<const SymbolQuery> queries) {
 
 std::vector<const Symbol*> symbolize_separate(std::span<const SymbolQuery> queries) {
   constexpr auto answers = &SymbolCache::separate_answers;
+  const std::lock_guard lock(searching);
   Wanted wanted = new_addresses(queries, answers);
   search(wanted, SHT_SYMTAB, max_separate_symbols, answers, [](const Module& module) -> const Module* {
     // A file that has its table itself has no better one elsewhere.
@@ -328,6 +334,7 @@ std::vector<const Symbol*> symbolize_separate(std::span<const SymbolQuery> queri
 
 std::vector<std::optional<Address>> find_symbols(Module& module, std::span<const std::string_view> names) {
   SymbolCache& cache = module.symbol_cache();
+  const std::lock_guard lock(searching);
   std::vector<std::string_view> unknown;
   for (const std::string_view name : names) {
     if (!name.empty() && !cache.by_name.contains(name)) unknown.push_back(name);

@@ -22,6 +22,8 @@ struct SymbolQuery {
   Address va;      // an address in the function: of a return address, one less
 };
 
+/// All of these may be called from several threads, of which one at a time searches.
+///
 /// Names for all queries: one linear pass over the symbol tables of each module (.symtab, .dynsym,
 /// .gnu_debugdata if built with liblzma) for all its addresses that were not asked before. Answer i is null
 /// if no function symbol covers query i. Pointers live as long as the module.

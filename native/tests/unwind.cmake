@@ -25,6 +25,11 @@ if(unwind_targets)
   target_compile_definitions(test_unwind_live PRIVATE "HT_UNWIND_TARGETS=${unwind_targets}")
 endif()
 
+if(TARGET unwind_target_O2)
+  add_dependencies(test_parallel_looks unwind_target_O2)
+  target_compile_definitions(test_parallel_looks PRIVATE "HT_LOOK_TARGET=\"$<TARGET_FILE:unwind_target_O2>\"")
+endif()
+
 find_package(LibLZMA QUIET)
 if(LIBLZMA_FOUND)
   target_link_libraries(test_symbols PRIVATE LibLZMA::LibLZMA)

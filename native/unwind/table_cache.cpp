@@ -20,6 +20,7 @@ constexpr std::uint64_t max_indexed_bytes = 256 << 20;
 constexpr std::uint64_t max_scanned = 256 << 20;
 constexpr std::size_t max_rows = 16384;
 constexpr std::size_t max_row_bytes = 32 << 20;
+constexpr std::size_t max_near_rows = 4096;
 constexpr std::size_t bytes_a_step = 256;
 constexpr int max_overlap = 16;  // entries of the same or an enclosing range before the one that begins last
 
@@ -291,6 +292,7 @@ std::optional<FrameTable::Found> FrameTable::find(Address va, bool& broken) {
 }
 
 std::vector<FunctionRange> FrameTable::functions() {
+  const std::lock_guard lock(mutex_);
   load();
   std::vector<FunctionRange> result;
   for (std::uint64_t i = 0; i < search_.count; ++i) {
@@ -307,6 +309,7 @@ std::vector<FunctionRange> FrameTable::functions() {
 }
 
 FrameTable::Answer FrameTable::row(Address va) {
+  const std::lock_guard lock(mutex_);
   const auto known = rows_.find(va);
   if (known != rows_.end()) return known->second;
   Answer answer;
@@ -329,15 +332,31 @@ FrameTable::Answer FrameTable::row(Address va) {
 
 std::optional<FunctionRange> FrameTable::function(Address va) {
   bool broken = false;
+  const std::lock_guard lock(mutex_);
   const auto found = find(va, broken);
   if (!found) return std::nullopt;
   return FunctionRange{found->range.begin, found->range.end};
 }
 
 FrameTable& TableCache::of(const elf::Module& module) {
+  const std::lock_guard lock(mutex_);
   auto& table = tables_[&module];
   if (!table) table = std::make_unique<FrameTable>(module);
   return *table;
+}
+
+FrameTable::Answer NearRows::row(const elf::Location& location) {
+  const Address address = location.va + location.bias;
+  auto known = rows_.find(address);
+  int cost = 0;
+  if (known == rows_.end()) {
+    FrameTable::Answer answer = tables_.of(*location.module).row(location.va);
+    if (rows_.size() >= max_near_rows) return answer;
+    cost = std::exchange(answer.cost, 0);
+    known = rows_.emplace(address, std::move(answer)).first;
+  }
+  const FrameTable::Answer& kept = known->second;
+  return {{std::shared_ptr<const Row>(), kept.row.get()}, kept.broken, cost};  // counts no reference
 }
 
 }  // namespace hangtrace::unwind

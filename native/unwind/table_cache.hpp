@@ -2,12 +2,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "elf/module.hpp"
+#include "elf/process_modules.hpp"
 #include "unwind/cfi.hpp"
 
 namespace hangtrace::unwind {
@@ -18,7 +20,8 @@ struct FunctionRange {  // va
 };
 
 /// The unwind tables of one module: .eh_frame through the search table of .eh_frame_hdr, or by one pass over
-/// it where that is missing or not sorted, then .debug_frame. Loaded at the first question.
+/// it where that is missing or not sorted, then .debug_frame. Loaded at the first question. From several
+/// threads.
 class FrameTable {
  public:
   explicit FrameTable(const elf::Module& module) : module_(module) {}
@@ -75,6 +78,7 @@ class FrameTable {
   bool search_is_sorted() const;
 
   const elf::Module& module_;
+  std::mutex mutex_;  // of all that follows
   bool loaded_ = false;
   bool debug_frame_loaded_ = false;
   Address header_ = 0;  // va of .eh_frame_hdr
@@ -90,12 +94,27 @@ class FrameTable {
   std::size_t row_bytes_ = 0;
 };
 
+/// The tables of all modules, from several threads.
 class TableCache {
  public:
   FrameTable& of(const elf::Module& module);
 
  private:
+  std::mutex mutex_;
   std::unordered_map<const elf::Module*, std::unique_ptr<FrameTable>> tables_;
+};
+
+/// Rows that one process's stacks asked for, beside the tables: asked again they need no lock and touch no
+/// counter that other threads write to. One thread at a time.
+class NearRows {
+ public:
+  explicit NearRows(TableCache& tables) : tables_(tables) {}
+  /// `location.module` is not null. The row is valid as long as this object and the answer.
+  FrameTable::Answer row(const elf::Location& location);
+
+ private:
+  TableCache& tables_;
+  std::unordered_map<Address, FrameTable::Answer> rows_;  // by address in the process
 };
 
 }  // namespace hangtrace::unwind

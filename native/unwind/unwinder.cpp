@@ -59,6 +59,7 @@ Unwinder::Unwinder(elf::ProcessModules& modules, UnwindCache& cache, Options opt
       cache_(cache),
       options_(options),
       calls_(std::make_unique<CallResolver>(modules, cache.tables())),
+      rows_(std::make_unique<NearRows>(cache.tables())),
       words_left_(max_words),
       frames_left_(max_frames) {}
 
@@ -71,8 +72,9 @@ Stack Unwinder::unwind(const Registers& start, StackCopy copy) const {
   const int frames = budget.frames = std::min(budget.frames, frames_left_);
   const Layout& layout = start.layout();
   calls_->set_machine(layout.machine);
-  const WalkContext context{modules_, cache_.tables(), *calls_, memory,
-                            options_, budget,          layout,  address_mask(layout, modules_.mappings())};
+  const WalkContext context{modules_, cache_.tables(), *rows_,
+                            *calls_,  memory,          options_,
+                            budget,   layout,          address_mask(layout, modules_.mappings())};
   Stack stack = Walk(context, 0).run(start, true, FoundBy::leaf);
   stack.beyond_copy = memory.read_beyond_copy();
   words_left_ -= words - std::max(budget.words, 0);

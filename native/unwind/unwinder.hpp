@@ -66,9 +66,10 @@ struct Options {
 };
 
 class TableCache;    // unwind/table_cache.hpp
+class NearRows;      // the same
 class CallResolver;  // unwind/call_site.hpp
 
-/// Unwinding rows and frame tables of all modules; lives as long as the ModuleCache.
+/// Unwinding rows and frame tables of all modules, from several threads; lives as long as the ModuleCache.
 class UnwindCache {
  public:
   UnwindCache();
@@ -81,7 +82,8 @@ class UnwindCache {
   std::unique_ptr<TableCache> tables_;
 };
 
-/// Unwinds threads of one process, in one look. Everything referred to must outlive it.
+/// Unwinds threads of one process, in one look, by one thread of ours. Everything referred to must outlive
+/// it.
 class Unwinder {
  public:
   Unwinder(elf::ProcessModules& modules, UnwindCache& cache, Options options = {});
@@ -96,6 +98,7 @@ class Unwinder {
   UnwindCache& cache_;
   Options options_;
   std::unique_ptr<CallResolver> calls_;
+  std::unique_ptr<NearRows> rows_;
   mutable int words_left_;   // of stack that may be searched, for all threads together
   mutable int frames_left_;  // the same for frames, those of attempts to repair included
 };

@@ -149,8 +149,7 @@ Stack Walk::run(Registers registers, bool exact_pc, FoundBy found_by) {
       return ends(End::unsupported);
     }
 
-    const auto answer =
-        frame.module == nullptr ? FrameTable::Answer{} : context_.tables.of(*frame.module).row(frame.va);
+    const auto answer = frame.module == nullptr ? FrameTable::Answer{} : context_.rows.row(*location);
     context_.budget.frames -= answer.cost;
     // The byte before a trampoline without table may belong to another function.
     const bool may_be_trampoline = !answer.row || (!exact_pc && answer.row->end == frame.va + 1);

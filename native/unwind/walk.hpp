@@ -22,6 +22,7 @@ struct Budget {
 struct WalkContext {
   elf::ProcessModules& modules;
   TableCache& tables;
+  NearRows& rows;
   CallResolver& calls;
   const StackMemory& memory;
   const Options& options;

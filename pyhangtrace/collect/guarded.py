@@ -1,9 +1,10 @@
 """Reads that may block for ever, or crash, run in a forked helper that can be given up.
 
 `cmdline`, `environ`, `maps`, `mem` and process_vm_readv wait for the target's mmap lock, a path may lead to a dead
-file server, and native code decodes bytes nobody vouches for. The helper says which process it is at, so when it does
-not come back only that process is given up: the helper is killed (one that is stuck in process_vm_readv cannot die; it
-is left behind and named), a new one is forked, and the rest goes on.
+file server, and native code decodes bytes nobody vouches for. The helper says which process each of its threads is at,
+so when one does not come back only that process is given up: the helper is killed (one that is stuck in
+process_vm_readv cannot die; it is left behind and named), a new one is forked, and the rest goes on. A helper that ends
+with several processes in hand does not say at which: the next one takes one process at a time.
 
 Fork early: before threads, and before anything big is loaded.
 """
@@ -17,6 +18,7 @@ import re
 import select
 import signal
 import struct
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,6 +35,7 @@ FAILED = "reader_failed"
 _HEADER = struct.Struct("=Q")
 _LARGEST_MESSAGE = 1 << 30
 _PR_SET_PDEATHSIG = 1
+_CPUCLOCK_SCHED = 2
 _REAP_S = 0.05
 _REAP_BUSY_S = 2.0  # it is killed and only lacks a moment on a CPU
 # So long without a sign of progress while it waits for a lock in the kernel means stuck. Someone who holds an mmap lock
@@ -48,7 +51,7 @@ _LOCK_WAIT = re.compile(
 
 
 class Progress(Protocol):
-    """Called by a task before it touches a process."""
+    """Called by a task before it touches a process, by the very thread that is about to."""
 
     def __call__(self, pid: int) -> None: ...
 
@@ -62,6 +65,7 @@ class HelperState:
     """What tasks keep between requests, inside the helper."""
 
     proc_root: str
+    one_at_a_time: bool = False  # processes, since an earlier helper ended with several in hand
     kept: dict[str, Any] = field(default_factory=dict)
 
 
@@ -94,6 +98,7 @@ class GuardedReader:
         self._cpu_s = 0.0
         self._unkillable: list[int] = []
         self._sent: tuple[str, list[int], Any] | None = None
+        self._one_at_a_time = False
         self._helper: _Helper | None = _Helper(tasks, proc_root)
 
     def __enter__(self) -> GuardedReader:
@@ -123,15 +128,18 @@ class GuardedReader:
                 left.append(pid)
         while left:
             if self._helper is None:
-                self._helper = _Helper(self._tasks, self._proc_root)
+                self._helper = _Helper(self._tasks, self._proc_root, one_at_a_time=self._one_at_a_time)
             attempt = self._attempt(self._helper, task, left, argument, until)
             values.update(attempt.values)
             left = [pid for pid in left if pid not in attempt.values]
             if attempt.end is None:
                 break
             self._drop_helper()
-            culprit = attempt.at if attempt.at in left else None
-            if culprit is None or (attempt.end == TIMED_OUT and not attempt.stuck):
+            if attempt.ended_at_many() and not self._one_at_a_time:
+                self._one_at_a_time = True
+                continue
+            culprit = attempt.culprit()
+            if culprit not in left or (attempt.end == TIMED_OUT and attempt.stuck is None):
                 # Out of time at work: nobody's fault, it may be read another time.
                 problems.update(dict.fromkeys(left, attempt.end))
                 return Answers(values, problems)
@@ -184,13 +192,14 @@ class GuardedReader:
         except OSError:
             attempt.end = CRASHED
             return attempt
-        last_sign = time.monotonic()
+        began = time.monotonic()
+        signs: dict[int, float] = {}  # by thread: when it last began with a process, or answered
         while True:
             now = time.monotonic()
             if now >= until:
-                wait = helper.stuck_in()
-                attempt.end = TIMED_OUT if wait is None else reason_of(wait)
-                attempt.stuck = wait is not None
+                blocked = _by_silence(helper.blocked(), signs, began)
+                attempt.end = reason_of(blocked[0][1]) if blocked else TIMED_OUT
+                attempt.stuck = blocked[0][0] if blocked else None
                 return attempt
             try:
                 message = helper.receive(min(_POLL_S, until - now))
@@ -198,20 +207,20 @@ class GuardedReader:
                 attempt.end = CRASHED
                 return attempt
             if message is None:
-                silent_s = time.monotonic() - last_sign
-                wait = helper.stuck_in() if silent_s >= self._stuck_after_s else None
-                if wait is None:
-                    continue
-                if reason_of(wait) == MMAP_LOCK_HELD or silent_s >= _IO_PATIENCE * self._stuck_after_s:
-                    attempt.end, attempt.stuck = reason_of(wait), True
-                    return attempt
+                for tid, wait in _by_silence(helper.blocked(), signs, began):
+                    silent_s = time.monotonic() - signs.get(tid, began)
+                    patience = 1 if reason_of(wait) == MMAP_LOCK_HELD else _IO_PATIENCE
+                    if silent_s >= patience * self._stuck_after_s:
+                        attempt.end, attempt.stuck = reason_of(wait), tid
+                        return attempt
                 continue
-            last_sign = time.monotonic()
             kind, pid, value = message
             if kind == "at":
-                attempt.at = pid
+                attempt.at[value] = pid
+                signs[value] = time.monotonic()
             elif kind == "value":
                 attempt.values[pid] = value
+                signs[helper.pid] = time.monotonic()
             elif kind == "failed":
                 attempt.end = f"{FAILED}: {value}"
                 return attempt
@@ -224,18 +233,35 @@ def reason_of(wait: str) -> str:
     return MMAP_LOCK_HELD if _LOCK_WAIT.search(wait) else TIMED_OUT
 
 
+def _by_silence(
+    blocked: Mapping[int, str], signs: Mapping[int, float], began: float
+) -> list[tuple[int, str]]:
+    """Blocked threads and what they wait in, first the one that has given no sign for longest."""
+    return sorted(blocked.items(), key=lambda item: signs.get(item[0], began))
+
+
 @dataclass(slots=True)
 class _Attempt:
     values: dict[int, Any] = field(default_factory=dict)
-    at: int | None = None
+    at: dict[int, int] = field(default_factory=dict)  # thread of the helper -> the process it began with last
     end: str | None = None
-    stuck: bool = False  # it sleeps in the kernel, in a way that nothing but its end can end
+    stuck: int | None = None  # this thread sleeps in the kernel, in a way that nothing but its end can end
+
+    def culprit(self) -> int | None:
+        """The process that the helper did not get past, if that can be told."""
+        if self.stuck is not None:
+            return self.at.get(self.stuck)
+        return next(iter(self.at.values())) if len(self.at) == 1 else None
+
+    def ended_at_many(self) -> bool:
+        """Whether it ended by itself and several processes may have been the reason."""
+        return self.stuck is None and self.end not in (None, TIMED_OUT) and len(self.at) > 1
 
 
 class _Helper:
     """One forked process and the two pipes to it."""
 
-    def __init__(self, tasks: Mapping[str, Task], proc_root: str) -> None:
+    def __init__(self, tasks: Mapping[str, Task], proc_root: str, *, one_at_a_time: bool = False) -> None:
         request_read, request_write = os.pipe()
         reply_read, reply_write = os.pipe()
         parent = os.getpid()
@@ -244,7 +270,8 @@ class _Helper:
             warnings.simplefilter("ignore", DeprecationWarning)
             self.pid = os.fork()
         if self.pid == 0:
-            _run_helper(tasks, proc_root, request_read, reply_write, parent)
+            state = HelperState(proc_root, one_at_a_time)
+            _run_helper(tasks, state, request_read, reply_write, parent)
         os.close(request_read)
         os.close(reply_write)
         self._request = request_write
@@ -284,19 +311,20 @@ class _Helper:
         del self._buffer[:end]
         return message
 
-    def stuck_in(self) -> str | None:
-        """The kernel function that a blocked thread of the helper sleeps in; `None` while it works or is idle."""
+    def blocked(self) -> dict[int, str]:
+        """Threads of the helper that are blocked, and the kernel functions they sleep in; none work or are idle."""
+        found = {}
         for tid in numbers(f"/proc/{self.pid}/task"):
             stat = read_text(f"/proc/{self.pid}/task/{tid}/stat")
             if stat is not None and stat[stat.rfind(")") + 2 :].startswith("D"):
-                return read_text(f"/proc/{self.pid}/task/{tid}/wchan") or "?"
-        return None
+                found[tid] = read_text(f"/proc/{self.pid}/task/{tid}/wchan") or "?"
+        return found
 
     def cpu_s(self) -> float:
-        text = read_text(f"/proc/{self.pid}/schedstat")
+        # The process's clock (clock_getcpuclockid(3)): its schedstat in /proc is that of the main thread.
         try:
-            return int((text or "0").split()[0]) / 1e9
-        except (ValueError, IndexError):
+            return time.clock_gettime(~self.pid << 3 | _CPUCLOCK_SCHED)
+        except OSError:
             return 0.0
 
     def end(self) -> bool:
@@ -315,7 +343,7 @@ class _Helper:
             except ChildProcessError:  # somebody set SIGCHLD to be ignored
                 return True
             waited = time.monotonic() - began
-            if waited >= _REAP_BUSY_S or (waited >= _REAP_S and self.stuck_in() is not None):
+            if waited >= _REAP_BUSY_S or (waited >= _REAP_S and self.blocked()):
                 return False
             _wait_for_end(self.pid, _REAP_S)
 
@@ -335,7 +363,7 @@ def _wait_for_end(pid: int, timeout_s: float) -> None:
 _NOTHING = object()
 
 
-def _run_helper(tasks: Mapping[str, Task], proc_root: str, request: int, reply: int, parent: int) -> None:
+def _run_helper(tasks: Mapping[str, Task], state: HelperState, request: int, reply: int, parent: int) -> None:
     """The helper's life. Never returns into the program it was forked from."""
     code = 1
     try:
@@ -344,7 +372,7 @@ def _run_helper(tasks: Mapping[str, Task], proc_root: str, request: int, reply: 
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         die_with_parent(parent)
         _close_all_but({request, reply})
-        _serve(tasks, HelperState(proc_root), request, reply)
+        _serve(tasks, state, request, reply)
         code = 0
     finally:
         os._exit(code)
@@ -378,13 +406,17 @@ def _serve(tasks: Mapping[str, Task], state: HelperState, request: int, reply: i
         while view:
             view = view[os.write(reply, view) :]
 
+    def begin(pid: int) -> None:
+        # From any thread: so few bytes go into a pipe at once (PIPE_BUF), and the main thread writes none meanwhile.
+        write(("at", pid, threading.get_native_id()))
+
     while (header := _read_exactly(request, _HEADER.size)) is not None:
         payload = _read_exactly(request, _HEADER.unpack(header)[0])
         if payload is None:
             return
         task, pids, argument = pickle.loads(payload)
         try:
-            for pid, value in tasks[task](state, pids, argument, lambda pid: write(("at", pid, None))):
+            for pid, value in tasks[task](state, pids, argument, begin):
                 write(("value", pid, value))
         except Exception as error:  # noqa: BLE001 (told to the parent, who gives us up)
             write(("failed", 0, f"{type(error).__name__}: {error}"))

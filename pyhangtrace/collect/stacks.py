@@ -86,6 +86,7 @@ def capture_task(
         stop=options.stop,
         on_process=progress,
         budget_s=max(0.0, options.until - time.monotonic()) if options.until is not None else None,
+        workers=1 if state.one_at_a_time else 0,
     )
     for captured in found:
         yield captured["pid"], captured

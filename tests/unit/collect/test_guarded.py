@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import os
+import queue
 import select
 import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -36,7 +38,7 @@ def task(
         if act == "raise":
             raise ValueError("no good")
         if act == "sleep_in_kernel":  # vfork: this thread is in state D until the child execs or ends
-            libc = ctypes.CDLL(None)
+            libc = ctypes.PyDLL(None)  # keeps the GIL: the child has no other thread that could give it
             # clone(CLONE_VFORK) without CLONE_VM: the waiting side sleeps uninterruptibly, the stack is not shared.
             if libc.syscall(56, 0x4000 | signal.SIGCHLD, 0, 0, 0, 0) == 0:
                 libc.prctl(1, signal.SIGKILL, 0, 0, 0)
@@ -44,9 +46,46 @@ def task(
         yield pid, (pid, act, state.kept.setdefault("first", os.getpid()))
 
 
+def by_threads(
+    state: HelperState, pids: Sequence[int], argument: Any, progress: Progress
+) -> Iterator[tuple[int, Any]]:
+    """Does to each pid what `argument` says: all at once, each by a thread of its own, unless told not to. "wait" ends
+    when all the others have."""
+    if state.one_at_a_time:
+        yield from task(state, pids, argument, progress)
+        return
+    waiting = [pid for pid in pids if argument.get(pid) == "wait"]
+    others = [pid for pid in pids if pid not in waiting]
+    results: queue.Queue[tuple[int, Any] | ValueError] = queue.Queue()
+    all_began = threading.Barrier(len(pids))
+    others_ended = threading.Semaphore(0)
+
+    def run(pid: int, begun: threading.Event) -> None:
+        progress(pid)
+        begun.set()
+        all_began.wait()
+        if pid in waiting and others:
+            others_ended.acquire()
+        try:
+            results.put(next(task(state, [pid], argument, lambda _: None)))
+        except ValueError as problem:
+            results.put(problem)
+        others_ended.release(len(pids))
+
+    for pid in pids:
+        begun = threading.Event()
+        threading.Thread(target=run, args=(pid, begun), daemon=True).start()
+        begun.wait()
+    for _ in pids:
+        result = results.get()
+        if isinstance(result, ValueError):
+            raise result
+        yield result
+
+
 @pytest.fixture
 def reader() -> Iterator[GuardedReader]:
-    with GuardedReader({"task": task}, stuck_after_s=0.1) as made:
+    with GuardedReader({"task": task, "by_threads": by_threads}, stuck_after_s=0.1) as made:
         yield made
 
 
@@ -107,6 +146,44 @@ def test_uninterruptible_sleep_is_noticed_long_before_the_deadline(reader: Guard
     assert time.monotonic() - started < 30
     assert answers.problems == {1: guarded.TIMED_OUT}
     assert sorted(answers.values) == [2]
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="makes a system call by its x86-64 number")
+@pytest.mark.parametrize("stuck", [1, 2, 3])
+def test_of_several_at_once_the_one_that_is_stuck_is_given_up(reader: GuardedReader, stuck: int) -> None:
+    others = [pid for pid in (1, 2, 3) if pid != stuck]
+    acts = dict.fromkeys(others, "wait") | {stuck: "sleep_in_kernel"}
+    answers = reader.run("by_threads", [1, 2, 3], acts, deadline_s=60)
+    assert answers.problems == {stuck: guarded.TIMED_OUT}
+    assert {pid: act for pid, (_, act, _) in answers.values.items()} == dict.fromkeys(others, "wait")
+
+
+@pytest.mark.parametrize("broken", [1, 2, 3])
+@pytest.mark.parametrize(("act", "problem"), [("crash", guarded.CRASHED), ("raise", "reader_failed")])
+def test_of_several_at_once_the_one_that_ends_the_helper_is_given_up(
+    reader: GuardedReader, broken: int, act: str, problem: str
+) -> None:
+    answers = reader.run("by_threads", [1, 2, 3], {broken: act}, deadline_s=60)
+    assert sorted(answers.values) == [pid for pid in (1, 2, 3) if pid != broken]
+    assert {pid: why.partition(":")[0] for pid, why in answers.problems.items()} == {broken: problem}
+
+
+def test_usage_counts_all_threads_of_a_helper() -> None:
+    def spin_a_while(
+        state: HelperState, pids: Sequence[int], argument: Any, progress: Progress
+    ) -> Iterator[tuple[int, Any]]:
+        def spin() -> None:
+            while time.thread_time() < argument:
+                pass
+
+        thread = threading.Thread(target=spin)
+        thread.start()
+        thread.join()
+        yield 1, None
+
+    with GuardedReader({"spin": spin_a_while}) as reader:
+        reader.run("spin", [1], 0.2, deadline_s=60)
+        assert reader.usage().cpu_s >= 0.2
 
 
 def test_usage_counts_helpers_that_ended(reader: GuardedReader) -> None:

@@ -141,6 +141,7 @@ class Engine:
         stop: Sequence[int],
         on_process: Callable[[int], None],
         budget_s: float,
+        workers: int,
     ) -> list[dict[str, Any]]:
         found = []
         for pid in pids:

@@ -1,0 +1,127 @@
+#include "capture/workers.hpp"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <exception>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "proc/files.hpp"
+
+namespace hangtrace::capture {
+
+namespace {
+
+class Shared {
+ public:
+  Shared(std::size_t count, const std::function<void(std::size_t)>& begin,
+         const std::function<void(std::size_t)>& work)
+      : count_(count), begin_(begin), work_(work) {}
+
+  void work_off() noexcept {
+    try {
+      for (std::size_t i = 0; take(i);) {
+        work_(i);
+      }
+    } catch (...) {
+      const std::lock_guard lock(mutex_);
+      if (!thrown_) {
+        thrown_ = std::current_exception();
+      }
+      next_ = count_;
+    }
+  }
+
+  void rethrow() const {
+    if (thrown_) {
+      std::rethrow_exception(thrown_);
+    }
+  }
+
+ private:
+  bool take(std::size_t& i) {
+    const std::lock_guard lock(mutex_);
+    if (next_ >= count_) {
+      return false;
+    }
+    i = next_++;
+    begin_(i);
+    return true;
+  }
+
+  const std::size_t count_;
+  const std::function<void(std::size_t)>& begin_;
+  const std::function<void(std::size_t)>& work_;
+  std::mutex mutex_;
+  std::size_t next_ = 0;
+  std::exception_ptr thrown_;
+};
+
+// Threads that are started meanwhile have all signals blocked: these are the caller's to handle.
+class BlockedSignals {
+ public:
+  BlockedSignals() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  BlockedSignals(const BlockedSignals&) = delete;
+  BlockedSignals& operator=(const BlockedSignals&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
+void start_threads(Shared& shared, std::size_t count, std::vector<std::jthread>& threads) {
+  const BlockedSignals blocked;
+  threads.reserve(count);
+  try {
+    while (threads.size() < count) {
+      threads.emplace_back([&shared] { shared.work_off(); });
+    }
+  } catch (const std::system_error&) {
+    return;  // no more threads are allowed: those there are do all of it
+  }
+}
+
+}  // namespace
+
+std::size_t allowed_cpus() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) != 0) {
+    return 1;  // more CPUs than the set has room for, too
+  }
+  return static_cast<std::size_t>(std::max(CPU_COUNT(&set), 1));
+}
+
+void expect_descriptors(std::size_t count) {
+  const proc::Descriptor any(open("/", O_PATH | O_CLOEXEC));
+  rlimit limit{};
+  if (!any || getrlimit(RLIMIT_NOFILE, &limit) != 0) {
+    return;
+  }
+  const rlim_t highest = std::min<rlim_t>(any.get() + count, std::min<rlim_t>(limit.rlim_cur, 1 << 20) - 1);
+  const proc::Descriptor last(fcntl(any.get(), F_DUPFD_CLOEXEC, static_cast<int>(highest)));
+}
+
+void share_out(std::size_t count, std::size_t workers, const std::function<void(std::size_t)>& begin,
+               const std::function<void(std::size_t)>& work) {
+  Shared shared(count, begin, work);
+  {
+    std::vector<std::jthread> threads;
+    if (const std::size_t most = std::min(count, workers); most > 1) {
+      start_threads(shared, most - 1, threads);
+    }
+    shared.work_off();
+  }  // joins
+  shared.rethrow();
+}
+
+}  // namespace hangtrace::capture
