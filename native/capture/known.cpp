@@ -19,6 +19,7 @@ namespace {
 constexpr long SYS_futex_waitv = 449;  // Linux 5.16, the same on all machines
 #endif
 
+constexpr Address lowest_word = 4096;               // below are descriptors
 constexpr std::size_t usual_maps_bytes = 64 << 10;  // of a worker with its libraries
 
 // Below another root the ids are those of another pid namespace, in which system calls by id would reach a
@@ -47,6 +48,13 @@ Known::Known(elf::ModuleCache& modules, std::string proc_root, const Sampled& sa
       reader_(make_reader(proc_root_, memory_id_)),
       pages_(std::make_unique<memory::PageReader>(*reader_)) {}
 
+// The stack of a thread stays where it is while it sleeps. Where times are not kept, they do not say whether
+// it did.
+bool Known::slept_since(const Thread& thread) const {
+  const auto seen = seen_.find(thread.tid);
+  return thread.run_ns.value_or(0) != 0 && seen != seen_.end() && seen->second == moment_of(thread);
+}
+
 // What is looked up in the mappings during a look: code, stacks, and words that threads wait for.
 bool Known::unchanged(const std::vector<Thread>& threads) const {
   if (!modules_) {
@@ -58,10 +66,10 @@ bool Known::unchanged(const std::vector<Thread>& threads) const {
     if (thread.syscall == SYS_futex_waitv) {
       return false;  // its words are not among its arguments
     }
-    if (thread.stack_pointer) {
+    if (thread.stack_pointer && !slept_since(thread)) {
       addresses.push_back(*thread.stack_pointer);
     }
-    if (thread.syscall.value_or(-1) >= 0) {
+    if (thread.syscall.value_or(-1) >= 0 && thread.arguments[0] >= lowest_word) {
       addresses.push_back(thread.arguments[0]);
     }
   }
@@ -71,9 +79,17 @@ bool Known::unchanged(const std::vector<Thread>& threads) const {
 }
 
 Error Known::refresh(const std::vector<Thread>& threads) {
-  if (unchanged(threads)) {
-    return Error::none;
+  const Error error = unchanged(threads) ? Error::none : read_again();
+  seen_.clear();
+  if (error == Error::none) {
+    for (const Thread& thread : threads) {
+      seen_.emplace(thread.tid, moment_of(thread));
+    }
   }
+  return error;
+}
+
+Error Known::read_again() {
   errno = 0;
   std::optional<std::string> text = proc::read_file(proc::process_path(proc_root_, memory_id_, "maps"),
                                                     std::max(maps_text_.size() + 4096, usual_maps_bytes));

@@ -44,7 +44,19 @@ class Known {
   bool python_looked_for() const { return python_looked_for_; }
 
  private:
+  struct Moment {  // of a thread; the same one: it has not run in between
+    std::optional<Address> stack_pointer;
+    std::optional<std::uint64_t> run_ns;
+    std::optional<std::uint64_t> slices;
+    friend bool operator==(const Moment&, const Moment&) = default;
+  };
+  static Moment moment_of(const Thread& thread) {
+    return {thread.stack_pointer, thread.run_ns, thread.slices};
+  }
+
+  bool slept_since(const Thread& thread) const;
   bool unchanged(const std::vector<Thread>& threads) const;
+  Error read_again();
 
   elf::ModuleCache& cache_;
   std::string proc_root_;
@@ -54,6 +66,7 @@ class Known {
   std::unique_ptr<memory::PageReader> pages_;
   std::string maps_text_;
   std::vector<proc::Mapping> mappings_;
+  std::unordered_map<int, Moment> seen_;  // threads, when the mappings were last read or checked
   std::unique_ptr<elf::ProcessModules> modules_;
   bool glibc_ = true;
   bool python_looked_for_ = false;

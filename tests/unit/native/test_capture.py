@@ -176,6 +176,36 @@ def test_named_locals_are_read_and_no_others() -> None:
     assert by_name(process)["holder"]["named_values"] == []
 
 
+STARTS_THREADS = """
+import sys, threading
+for line in sys.stdin:
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+"""
+
+
+def test_later_looks_know_the_stacks_of_new_threads_and_of_those_that_slept_on() -> None:
+    engine = _native.Engine()
+    with subprocess.Popen(
+        [sys.executable, "-c", STARTS_THREADS], stdin=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        try:
+            for count in (1, 2, 3):
+
+                def all_complete(found: Any, count: int = count) -> bool:
+                    threads = found["threads"]
+                    return len(threads) == count and all(
+                        thread["complete"] and not thread["moved"] for thread in threads
+                    )
+
+                until(all_complete, process.pid, engine)
+                until(all_complete, process.pid, engine)  # nobody ran since
+                process.stdin.write("one more\n")
+                process.stdin.flush()
+        finally:
+            process.kill()
+
+
 def test_environment_and_arguments_of_the_program() -> None:
     with running(sys.executable, HERE / "capture_target.py", "one argument") as pid:
         engine = _native.Engine()
