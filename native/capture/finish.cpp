@@ -6,6 +6,7 @@
 #include "capture/running.hpp"
 #include "elf/process_modules.hpp"
 #include "locks/decode.hpp"
+#include "locks/once.hpp"
 #include "unwind/naming.hpp"
 
 namespace hangtrace::capture {
@@ -122,7 +123,8 @@ class LockDecoder {
               [&look](int tid) { return thread_here(look, tid); },
               [&look, all, proc_root](int tid) { return thread_anywhere(look, all, proc_root, tid); },
               look.pid_namespace.empty(),
-              look.known->glibc()} {}
+              look.known->c_library(),
+              0} {}
 
   void decode(std::size_t i) {
     Thread& thread = look_.sampled.process.threads[i];
@@ -130,6 +132,7 @@ class LockDecoder {
       return;
     }
     const std::vector<locks::FrameHint> frames = hints(thread, look_.unwound[i]);
+    view_.waiter = thread.tid;
     locks::Lock lock = locks::decode(*look_.calls[i], frames, view_);
     if (look_.python && apply_gil(lock, *look_.python)) {
       thread.lock = std::move(lock);
@@ -144,6 +147,28 @@ class LockDecoder {
       }
     }
     thread.lock = std::move(lock);
+  }
+
+  // When all locks are decoded: whom threads wait for that wait for an initialisation.
+  void find_initialisers() {
+    std::vector<Thread>& threads = look_.sampled.process.threads;
+    const auto waits = [](const Thread& thread) {
+      return thread.lock && thread.lock->kind == locks::Kind::once;
+    };
+    if (std::ranges::none_of(threads, waits)) {
+      return;
+    }
+    std::vector<std::vector<locks::FrameHint>> frames;
+    std::vector<locks::StackOf> stacks;
+    for (std::size_t i = 0; i < threads.size(); ++i) {
+      frames.push_back(hints(threads[i], look_.unwound[i]));
+      stacks.push_back({threads[i].tid, frames.back(), threads[i].lock ? &*threads[i].lock : nullptr});
+    }
+    for (std::size_t i = 0; i < threads.size(); ++i) {
+      if (waits(threads[i])) {
+        locks::find_initialiser(*threads[i].lock, frames[i], stacks, *look_.copies);
+      }
+    }
   }
 
  private:
@@ -277,6 +302,7 @@ void finish(std::span<Look> looks, const std::string& proc_root, EvalParts& part
       }
       lock_decoder.decode(i);
     }
+    lock_decoder.find_initialisers();
     if (look.python) {
       add_python(look, parts);
     }

@@ -31,11 +31,27 @@ std::unique_ptr<memory::Reader> make_reader(const std::string& proc_root, int ti
   return std::make_unique<memory::FileReader>(proc_root, tid);
 }
 
-bool maps_musl(const std::vector<proc::Mapping>& mappings) {
-  return std::ranges::any_of(mappings, [](const proc::Mapping& mapping) {
+// The C library that a program is linked with: by the name of its file, or by what only that one defines.
+locks::CLibrary c_library_of(const std::vector<proc::Mapping>& mappings, elf::ProcessModules& modules) {
+  const proc::Mapping* program = nullptr;
+  for (const proc::Mapping& mapping : mappings) {
     const std::string_view path = mapping.path;
-    return path.substr(path.rfind('/') + 1).starts_with("ld-musl-");
-  });
+    const std::string_view file = path.substr(path.rfind('/') + 1);
+    if (file.starts_with("libc.so.6") || file.starts_with("libc-2.")) {
+      return locks::CLibrary::glibc;
+    }
+    if (file.starts_with("ld-musl-") || (file == "libc.so" && path.find("musl") != path.npos)) {
+      return locks::CLibrary::musl;
+    }
+    if (program == nullptr && !path.empty()) {
+      program = &mapping;
+    }
+  }
+  if (program != nullptr && modules.find_symbol(*program, "__libc_setup_tls")) {
+    return locks::CLibrary::glibc;
+  }
+  const bool musl = program != nullptr && modules.find_symbol(*program, "__init_libc");
+  return musl ? locks::CLibrary::musl : locks::CLibrary::unknown;
 }
 
 }  // namespace
@@ -106,7 +122,7 @@ Error Known::read_again() {
   modules_.reset();
   mappings_ = proc::parse_maps(maps_text_);
   modules_ = std::make_unique<elf::ProcessModules>(cache_, proc_root_, memory_id_, mappings_, *reader_);
-  glibc_ = !maps_musl(mappings_);
+  c_library_ = c_library_of(mappings_, *modules_);
   if (!python_) {
     python_looked_for_ = false;  // an interpreter may be loaded later, by a program that embeds one
   }

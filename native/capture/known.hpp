@@ -9,6 +9,7 @@
 #include "capture/sample.hpp"
 #include "elf/module_cache.hpp"
 #include "elf/process_modules.hpp"
+#include "locks/decode.hpp"
 #include "memory/page_reader.hpp"
 #include "memory/reader.hpp"
 #include "proc/maps.hpp"
@@ -37,7 +38,7 @@ class Known {
   memory::PageReader& pages() { return *pages_; }
   const std::vector<proc::Mapping>& mappings() const { return mappings_; }
   elf::ProcessModules& modules() { return *modules_; }
-  bool glibc() const { return glibc_; }
+  locks::CLibrary c_library() const { return c_library_; }
 
   /// The interpreter; nullptr if the program has none. The first time it searches symbols.
   python::PythonProcess* python();
@@ -68,7 +69,7 @@ class Known {
   std::vector<proc::Mapping> mappings_;
   std::unordered_map<int, Moment> seen_;  // threads, when the mappings were last read or checked
   std::unique_ptr<elf::ProcessModules> modules_;
-  bool glibc_ = true;
+  locks::CLibrary c_library_ = locks::CLibrary::glibc;
   bool python_looked_for_ = false;
   std::optional<python::PythonProcess> python_;
 };

@@ -4,14 +4,17 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstring>
 
 #include "locks/glibc.hpp"
+#include "locks/musl.hpp"
 
 namespace hangtrace::locks {
 
 namespace {
 
+constexpr std::string_view owner_died = "owner thread died holding it";
 constexpr std::string_view no_thread = "owner thread does not exist in this process";
 constexpr std::size_t largest_frame = 8192;  // bytes of stack searched for a condition's mutex
 constexpr std::uint32_t most_users = 1u << 20;
@@ -26,7 +29,7 @@ class Decoder {
     lock_.address = call_.word;
     const auto value = process_.reader.read_value<std::uint32_t>(call_.word);
     lock_.value = value.value_or(0);
-    set_shared_key();
+    lock_.shared_key = shared_key(call_.word);
     if (!value) {
       lock_.problem = "futex word cannot be read";
       return lock_;
@@ -43,6 +46,9 @@ class Decoder {
   void dispatch() {
     if (call_.op == futex_lock_pi || call_.op == futex_lock_pi2) {
       lock_.kind = Kind::mutex_pi;
+      if (musl()) {
+        lock_.address -= musl::mutex_word;
+      }
       owner_from_word();
       return;
     }
@@ -62,7 +68,7 @@ class Decoder {
         break;
       case Primitive::barrier:
         lock_.kind = Kind::barrier;
-        if (process_.glibc) {
+        if (!musl()) {
           lock_.address = call_.word - glibc::barrier_word;
         }
         break;
@@ -92,21 +98,19 @@ class Decoder {
         lock_.problem = "lock inside the C library, which records no owner";
         break;
       case Primitive::unknown:
-        lock_.kind = Kind::futex;
-        unnamed_mutex();
+        unnamed();
         break;
     }
   }
 
-  void set_shared_key() {
-    if (call_.is_private) {
-      return;
+  std::optional<SharedKey> shared_key(Address word) const {
+    const proc::Mapping* const mapping =
+        call_.is_private ? nullptr : proc::find_mapping(process_.mappings, word);
+    if (mapping == nullptr || !mapping->shared) {
+      return std::nullopt;
     }
-    const proc::Mapping* const mapping = proc::find_mapping(process_.mappings, call_.word);
-    if (mapping != nullptr && mapping->shared) {
-      lock_.shared_key = SharedKey{makedev(mapping->dev_major, mapping->dev_minor), mapping->inode,
-                                   mapping->offset + (call_.word - mapping->start)};
-    }
+    return SharedKey{makedev(mapping->dev_major, mapping->dev_minor), mapping->inode,
+                     mapping->offset + (word - mapping->start)};
   }
 
   // Takes a recorded owner. `shared`: a thread of another process may hold it.
@@ -139,6 +143,57 @@ class Decoder {
     }
   }
 
+  // A priority inheriting mutex that can never be had (the kernel found a deadlock, or a dead owner): the C
+  // library sleeps on a word of its own stack for ever (nptl/pthread_mutex_lock.c, "Delay the thread").
+  bool is_parked() const {
+    const FrameHint& outer = frames_[recognized_.frame];
+    return lock_.value == 0 && call_.expected == 0 && outer.stack_begin != 0 &&
+           call_.word >= frames_.front().stack_begin && call_.word < outer.stack_end;
+  }
+
+  // Which mutex it was may still lie on its stack. More than one that fits is none.
+  void parked() {
+    lock_.kind = Kind::mutex_pi;
+    lock_.problem = "can never be had: the kernel found a deadlock or a dead owner";
+    const Address begin = frames_.front().stack_begin;
+    const Address end = frames_[recognized_.frame].stack_end;
+    std::vector<std::uint64_t> words(std::min<std::size_t>(end - begin, largest_frame) / 8);
+    if (!process_.reader.read(begin, std::as_writable_bytes(std::span(words)))) {
+      return;
+    }
+    std::ranges::sort(words);
+    const auto repeated = std::ranges::unique(words);
+    words.erase(repeated.begin(), repeated.end());
+    std::optional<Lock> found;
+    for (const Address address : words) {
+      const auto mutex = address % alignof(std::uint64_t) == 0
+                             ? process_.reader.read_value<glibc::Mutex>(address)
+                             : std::nullopt;
+      if (!mutex || !plausible(*mutex) || (mutex->kind & glibc::mutex_priority_inherit) == 0 ||
+          mutex->users == 0 || mutex->lock == 0 || !shared_flag_agrees(*mutex)) {
+        continue;
+      }
+      Lock candidate = lock_;
+      candidate.address = address;
+      candidate.value = mutex->lock;
+      candidate.shared_key = shared_key(address);
+      std::swap(candidate, lock_);
+      set_owner(mutex->lock & glibc::futex_tid_mask, "futex word", !call_.is_private);
+      std::swap(candidate, lock_);
+      if (candidate.owner == process_.waiter) {
+        continue;  // one that it holds itself
+      }
+      if (found) {
+        return;
+      }
+      found = candidate;
+    }
+    if (found) {
+      found->owner_exact = false;
+      lock_ = *found;
+    }
+  }
+
   // Robust and priority inheriting mutexes: the kernel keeps the owner's id in the word itself.
   void owner_from_word() {
     if (lock_.value == 0) {
@@ -147,7 +202,7 @@ class Decoder {
     }
     set_owner(lock_.value & glibc::futex_tid_mask, "futex word", !call_.is_private);
     if ((lock_.value & glibc::futex_owner_died) != 0) {
-      lock_.problem = "owner thread died holding it";
+      lock_.problem = owner_died;
       lock_.owner_exact = false;
     }
   }
@@ -161,8 +216,15 @@ class Decoder {
   }
 
   void mutex() {
-    if (!process_.glibc) {
-      musl_mutex();
+    if (musl()) {
+      lock_.kind = Kind::mutex_normal;
+      if (!musl_mutex(true)) {
+        lock_.problem = "not a mutex of the known layout";
+      }
+      return;
+    }
+    if (is_parked()) {
+      parked();
       return;
     }
     const auto mutex = process_.reader.read_value<glibc::Mutex>(call_.word);
@@ -205,41 +267,88 @@ class Decoder {
     }
   }
 
-  // musl, src/internal/pthread_impl.h: _m_type, _m_lock, _m_waiters; threads sleep on _m_lock. A normal mutex
-  // holds EBUSY there, the other types the owner's id.
-  void musl_mutex() {
-    lock_.kind = Kind::mutex_normal;
-    lock_.address = call_.word - 4;
-    const auto type = process_.reader.read_value<std::int32_t>(lock_.address);
-    if (!type) {
-      lock_.problem = "mutex cannot be read";
-      return;
+  bool musl() const { return process_.library == CLibrary::musl; }
+
+  // `named`: a frame says that it is a mutex; else its content must. False: that is not what lies there.
+  bool musl_mutex(bool named) {
+    const auto mutex = musl::mutex_at(call_, process_.reader);
+    if (!mutex) {
+      return false;
     }
-    switch (*type & 3) {
-      case 1:
-        lock_.kind = Kind::mutex_recursive;
-        break;
-      case 2:
-        lock_.kind = Kind::mutex_errorcheck;
-        break;
-      default:
-        break;
+    const Address address = call_.word - musl::mutex_word;
+    const bool waited_for =
+        call_.expected == mutex->lock && (mutex->lock & glibc::futex_waiters) != 0 && mutex->waiters > 0;
+    if ((mutex->type & musl::mutex_normal_mask) == 0) {
+      constexpr std::uint32_t locked = glibc::futex_waiters | EBUSY;
+      if (named || (waited_for && mutex->lock == locked && musl())) {
+        set_musl_mutex(*mutex, address);
+        lock_.problem = "a normal mutex of this C library records no owner";
+        return true;
+      }
+      return false;
     }
-    if ((*type & 15) == 0) {
-      lock_.problem = "a normal mutex of this C library records no owner";
-      return;
+    // Its neighbours' pointers are those of the process that holds it: nothing can be said of a shared one.
+    const bool shared = !call_.is_private;
+    const bool linked = !shared && musl::is_linked(*mutex, address, process_.reader);
+    const bool left = (mutex->lock & glibc::futex_owner_died) != 0;
+    if (!named && (!waited_for || (!linked && !((shared || left) && musl())))) {
+      return false;
     }
+    set_musl_mutex(*mutex, address);
     if (lock_.value == 0) {
       lock_.problem = "released meanwhile";
-      return;
+    } else if ((lock_.value & glibc::futex_owner_died) != 0) {
+      lock_.problem = owner_died;  // a thread that ends leaves all its mutexes so, and its id in none
+    } else if (!shared && !linked) {
+      lock_.problem = "in no list of held mutexes";
+    } else {
+      set_owner(lock_.value & glibc::futex_tid_mask, "futex word", shared);
+      if (!named && shared && lock_.owner_exact) {
+        lock_.owner_exact = false;
+        lock_.problem = "taken for a mutex by its content alone";
+      }
     }
-    set_owner(lock_.value & glibc::futex_tid_mask, "futex word", (*type & 128) == 0);
+    return true;
   }
 
-  // Nobody could name a frame, as after a tail call into a stripped library. The memory may still look like a
-  // locked mutex in each of its fields.
+  void set_musl_mutex(const musl::Mutex& mutex, Address address) {
+    lock_.address = address;
+    const int type = mutex.type & musl::mutex_type_mask;
+    lock_.kind = (mutex.type & musl::mutex_robust) != 0 ? Kind::mutex_robust
+                 : call_.timeout                        ? Kind::mutex_timed
+                 : type == glibc::mutex_recursive_np    ? Kind::mutex_recursive
+                 : type == glibc::mutex_errorcheck_np   ? Kind::mutex_errorcheck
+                                                        : Kind::mutex_normal;
+  }
+
+  bool musl_join() {
+    const auto thread = musl::joined_at(call_, process_.reader);
+    if (!thread) {
+      return false;
+    }
+    lock_.kind = Kind::join;
+    if (thread->detach_state == 0) {
+      lock_.problem = "thread has ended meanwhile";
+    } else {
+      set_owner(thread->tid, "struct pthread", false);
+    }
+    return true;
+  }
+
+  // Nobody could name a frame: the C library is stripped, or was entered by a tail call.
+  void unnamed() {
+    lock_.kind = Kind::futex;
+    if (process_.library != CLibrary::musl) {
+      unnamed_mutex();
+    }
+    if (process_.library != CLibrary::glibc && lock_.kind == Kind::futex && !musl_mutex(false) && musl()) {
+      musl_join();
+    }
+  }
+
+  // The memory may look like a locked mutex in each of its fields.
   void unnamed_mutex() {
-    if (!process_.glibc || call_.op != futex_wait) {
+    if (call_.op != futex_wait) {
       return;
     }
     const auto mutex = process_.reader.read_value<glibc::Mutex>(call_.word);
@@ -264,7 +373,11 @@ class Decoder {
 
   void join() {
     lock_.kind = Kind::join;
-    if (lock_.value == 0) {
+    if (musl()) {
+      if (!musl_join()) {
+        lock_.problem = "not a thread of the known layout";
+      }
+    } else if (lock_.value == 0) {
       lock_.problem = "thread has ended meanwhile";
     } else if (lock_.value != call_.expected) {
       lock_.problem = "thread id changed meanwhile";
@@ -275,12 +388,12 @@ class Decoder {
 
   void condition() {
     // A woken waiter takes the mutex again inside pthread_cond_wait, with the plain operation of mutexes.
-    if (call_.op == futex_wait && call_.expected == 2) {
+    if (!musl() && call_.op == futex_wait && call_.expected == 2) {
       mutex();
       return;
     }
     lock_.kind = Kind::condition;
-    if (process_.glibc) {
+    if (!musl()) {
       find_condition();
     }
   }
@@ -315,7 +428,7 @@ class Decoder {
   void rwlock() {
     const bool reading = recognized_.primitive == Primitive::rwlock_read;
     lock_.kind = reading ? Kind::rwlock_read : Kind::rwlock_write;
-    if (!process_.glibc) {
+    if (musl()) {
       return;
     }
     // Which of the lock's words it is follows from the value slept on (nptl/pthread_rwlock_common.c): readers

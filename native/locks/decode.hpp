@@ -65,6 +65,8 @@ struct Lock {
   std::string problem;
 };
 
+enum class CLibrary { glibc, musl, unknown };
+
 /// What decoding needs to know of the waiter's process.
 struct ProcessView {
   const memory::Reader& reader;
@@ -75,7 +77,8 @@ struct ProcessView {
   std::function<std::optional<int>(int)> thread_anywhere;
   // The program counts threads as we do: its ids mean something to us even if there is no such thread.
   bool same_ids = true;
-  bool glibc = true;  // the layouts of glibc.hpp hold
+  CLibrary library = CLibrary::glibc;  // whose layouts hold
+  int waiter = 0;                      // the thread that waits, as we see it; 0: unknown
 };
 
 /// The object a thread sleeps on. `frames` are its innermost frames, innermost first. Never throws; an owner

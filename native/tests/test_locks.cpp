@@ -7,6 +7,8 @@
 
 #include "locks/decode.hpp"
 #include "locks/glibc.hpp"
+#include "locks/musl.hpp"
+#include "locks/once.hpp"
 #include "memory/buffer_reader.hpp"
 
 using namespace hangtrace::locks;
@@ -26,7 +28,7 @@ struct Fixture {
   std::vector<Mapping> mappings;
   std::map<int, int> threads{{75, 75}, {79, 79}};
   std::map<int, int> machine{{75, 75}, {79, 79}, {4000, 4000}};
-  bool glibc = true;
+  CLibrary library = CLibrary::glibc;
   bool same_ids = true;
 
   static std::optional<int> find(const std::map<int, int>& ids, int id) {
@@ -40,7 +42,8 @@ struct Fixture {
                            [this](int id) { return find(threads, id); },
                            [this](int id) { return find(machine, id); },
                            same_ids,
-                           glibc};
+                           library,
+                           75};
     return hangtrace::locks::decode(call, frames, view);
   }
 
@@ -397,17 +400,135 @@ TEST_CASE("what nobody owns has no owner") {
 }
 
 TEST_CASE("musl: a normal mutex has no owner, the others have") {
+  constexpr Address list = base + 0x800;
   Fixture process;
-  process.glibc = false;
-  process.memory.add_value(base - 4, std::int32_t{0});
-  process.memory.add_value(base, std::uint32_t{0x80000000u | 16});
-  const Lock normal = process.decode(call_of(futex_wait, 0x80000010), mutex_frames);
-  CHECK(normal.kind == Kind::mutex_normal);
-  CHECK_FALSE(normal.owner);
-  process.memory.add_value(base - 4, std::int32_t{1});
-  process.memory.add_value(base, std::uint32_t{0x80000000u | 79});
-  const Lock recursive = process.decode(call_of(futex_wait, 0x8000004f), mutex_frames);
-  CHECK(recursive.kind == Kind::mutex_recursive);
-  CHECK(recursive.address == base - 4);
-  CHECK(recursive.owner == 79);
+  process.library = CLibrary::musl;
+  const auto put = [&process](const musl::Mutex& mutex) { process.memory.add_value(base, mutex); };
+  const auto wait = [](std::uint32_t expected) { return call_of(futex_wait, expected, base + 4); };
+  // Debian's and Alpine's are stripped: no frame names anything.
+  for (const auto& frames : {mutex_frames, std::vector<FrameHint>{{"", libc}, {"", libc}}}) {
+    CAPTURE(frames[1].function);
+    put({0, 0x80000010, 1, 0, 0, 0, 0, 0});
+    const Lock normal = process.decode(wait(0x80000010), frames);
+    CHECK(normal.kind == Kind::mutex_normal);
+    CHECK(normal.address == base);
+    CHECK_FALSE(normal.owner);
+    process.memory.add_value(list, base + offsetof(musl::Mutex, next));
+    put({1, 0x8000004f, 1, 0, 0, 0, list, list});
+    const Lock recursive = process.decode(wait(0x8000004f), frames);
+    CHECK(recursive.kind == Kind::mutex_recursive);
+    CHECK(recursive.address == base);
+    CHECK(recursive.owner == 79);
+    CHECK(recursive.owner_exact);
+    put({1, 0xc0000000, 1, 0, 0, 0, list, list});
+    const Lock left = process.decode(wait(0xc0000000), frames);
+    CHECK(left.kind == Kind::mutex_recursive);
+    CHECK_FALSE(left.owner);
+    CHECK(left.problem == "owner thread died holding it");
+    process.memory.add_value(list, Address{0});
+    put({1, 0x8000004f, 1, 0, 0, 0, list, list});
+    CHECK_FALSE(process.decode(wait(0x8000004f), frames).owner);  // in nobody's list of held mutexes
+  }
+}
+
+TEST_CASE("musl: a thread that is joined is one that points at itself") {
+  Fixture process;
+  process.library = CLibrary::musl;
+  const std::vector<FrameHint> unnamed{{"", libc}, {"", libc}};
+  musl::Thread thread{};
+  thread.self = base;
+  thread.previous = thread.next = base;
+  thread.tid = 79;
+  thread.detach_state = 2;
+  process.memory.add_value(base, thread);
+  const FutexCall call = call_of(futex_wait, 2, base + musl::thread_word);
+  for (const auto& frames : {unnamed, under("pthread_join")}) {
+    const Lock lock = process.decode(call, frames);
+    CHECK(lock.kind == Kind::join);
+    CHECK(lock.owner == 79);
+    CHECK(lock.owner_exact);
+  }
+  thread.next = base + 0x40;
+  process.memory.add_value(base, thread);
+  CHECK_FALSE(process.decode(call, unnamed).owner);
+  // The layout of another C library: the word is a thread's id there.
+  process.library = CLibrary::glibc;
+  CHECK_FALSE(process.decode(call, unnamed).owner);
+}
+
+TEST_CASE("a priority inheriting mutex that can never be had is found on the stack of who wants it") {
+  constexpr Address stack = 0x7ffd00001000;
+  constexpr Address word = stack + 8;
+  Fixture process;
+  const auto pi = [](int owner, int users) {
+    return glibc::Mutex{
+        0x80000000u | static_cast<unsigned>(owner), 0, owner, static_cast<unsigned>(users), 32, 0, 0};
+  };
+  process.put(pi(79, 1));
+  process.memory.add_value(base + 0x100, pi(75, 1));  // held by the one who waits
+  std::array<std::uint64_t, 8> words{};
+  words[3] = base + 0x100;
+  words[5] = base;
+  process.memory.add_value(stack, words);
+  std::vector<FrameHint> frames = under("pthread_mutex_lock");
+  frames[0].stack_begin = stack;
+  frames[0].stack_end = frames[1].stack_begin = stack + 16;
+  frames[1].stack_end = stack + sizeof words;
+  const Lock lock = process.decode(call_of(futex_wait_bitset, 0, word), frames);
+  CHECK(lock.kind == Kind::mutex_pi);
+  CHECK(lock.address == base);
+  CHECK(lock.owner == 79);
+  CHECK_FALSE(lock.owner_exact);
+  // Two that fit are none.
+  process.memory.add_value(base + 0x200, pi(79, 1));
+  words[6] = base + 0x200;
+  process.memory.add_value(stack, words);
+  const Lock either = process.decode(call_of(futex_wait_bitset, 0, word), frames);
+  CHECK(either.kind == Kind::mutex_pi);
+  CHECK_FALSE(either.owner);
+}
+
+TEST_CASE("once: the one thread that runs the initialisation, by what it was called with") {
+  constexpr Address stack = 0x7ffd00001000;
+  BufferReader memory;
+  std::array<std::uint64_t, 4> words{0, 0, base, 0};
+  memory.add_value(stack, words);
+  const std::vector<FrameHint> running{
+      {"nanosleep", libc}, {"init()", program}, {"__pthread_once_slow", libc, stack, stack + sizeof words}};
+  const std::vector<FrameHint> elsewhere{
+      {"nanosleep", libc}, {"init()", program}, {"__pthread_once_slow", libc, stack, stack + 16}};
+  const std::vector<FrameHint> waiter = under("__pthread_once_slow");
+  Lock waiting;
+  waiting.kind = Kind::once;
+  waiting.address = waiting.call.word = base;
+  const auto owner = [&](std::vector<StackOf> others) {
+    Lock lock = waiting;
+    find_initialiser(lock, waiter, others, memory);
+    CHECK_FALSE(lock.owner_exact);
+    return lock.owner;
+  };
+  CHECK(owner({{75, waiter, &waiting}, {79, running}}) == 79);
+  CHECK(owner({{79, elsewhere}}) == std::nullopt);
+  CHECK(owner({{79, running}, {80, running}}) == std::nullopt);
+  CHECK(owner({{79, running, &waiting}}) == std::nullopt);
+}
+
+TEST_CASE("once: a local variable is initialised by who is deeper in its function") {
+  const BufferReader memory;
+  const std::vector<FrameHint> waiter{{"syscall", libc},
+                                      {"__cxa_guard_acquire", "/libstdc++.so.6"},
+                                      {"instance()", program},
+                                      {"main", program}};
+  const std::vector<FrameHint> running{
+      {"nanosleep", libc}, {"Slow::Slow()", program}, {"instance()", program}};
+  const std::vector<FrameHint> elsewhere{{"nanosleep", libc}, {"main", program}};
+  Lock waiting;
+  waiting.kind = Kind::once;
+  waiting.address = waiting.call.word = base;
+  Lock lock = waiting;
+  const std::array<StackOf, 3> others{StackOf{75, waiter, &waiting}, StackOf{79, running},
+                                      StackOf{80, elsewhere}};
+  find_initialiser(lock, waiter, others, memory);
+  CHECK(lock.owner == 79);
+  CHECK_FALSE(lock.owner_exact);
 }

@@ -435,6 +435,9 @@ def _judge_component(
 ) -> None:
     # Guesses hold nobody: a wait for a signal is never part of a proof.
     caught = {node for node in component if waits[node].standing is not Standing.IDLE}
+    let_go = {node for node in caught if _may_let_go(waits, waits[node])}
+    caught -= let_go
+    outcomes.update({node: Outcome(min(_timer(waits[node]), Fate.UNKNOWN)) for node in let_go})
     changed = True
     while changed:
         changed = False
@@ -442,8 +445,16 @@ def _judge_component(
             if node in caught and not _stays_caught(waits[node], caught, outcomes):
                 caught.discard(node)
                 changed = True
-    free = [node for node in component if node not in caught]
+    free = [node for node in component if node not in caught and node not in let_go]
+    ends = set(let_go)
+    while after := {node for node in free if node not in ends and _follows(waits[node], ends)}:
+        for node in after:
+            via = next(target for target in waits[node].targets if target in ends)
+            outcomes[node] = Outcome(outcomes[via].fate, via)
+        ends |= after
     for node in free:
+        if node in ends:
+            continue
         # A way out leads over somebody outside; who else is in the knot does not matter then.
         wait = waits[node]
         out = [target for target in wait.targets if target in outcomes]
@@ -473,6 +484,24 @@ def _judge_component(
             on_cycle.update(cycle)
     for node in sorted(caught):
         outcomes[node] = Outcome(Fate.CYCLE if node in on_cycle else Fate.BLOCKED, following[node])
+
+
+def _follows(wait: Blocked, ends: set[Key]) -> bool:
+    return wait.standing is Standing.FIRM and not ends.isdisjoint(wait.targets)
+
+
+def _may_let_go(waits: Mapping[Key, Blocked], wait: Blocked) -> bool:
+    """Whether a member of a knot may give up its wait by the clock, and then what the others want of it.
+
+    One whose wait ran out and was taken up again may have let go in between, as programs do that back off. But a lock
+    that is given up wakes who waits for it: where all of those slept on, it was not.
+    """
+    if not wait.ends_by_itself or wait.kind in GROUP_KINDS:
+        return False
+    if wait.progress is Progress.REARMED:
+        after_it = [other for other in waits.values() if wait.key in other.targets]
+        return any(other.progress is not Progress.UNMOVED for other in after_it)
+    return _timer(wait) is not Fate.LONG_TIMER
 
 
 def _stays_caught(wait: Blocked, caught: set[Key], outcomes: Mapping[Key, Outcome]) -> bool:

@@ -27,6 +27,9 @@ _NETWORK_FILE_SYSTEMS = (
 STALE_AFTER_S = 1.0
 
 
+# What is said of a mutex whose owner ended with it, where the owner's id is gone too.
+OWNER_DIED = "owner thread died holding it"
+
 # What is said of an RLock that records the ident of a thread which no longer exists.
 NO_SUCH_OWNER = "no thread has the ident of its owner"
 

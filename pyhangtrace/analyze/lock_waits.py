@@ -53,22 +53,23 @@ def gil(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
 
 
 def owned_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
-    """Locks that record their owner: mutexes, read-write locks, pthread_join."""
+    """Locks that record their owner: mutexes, read-write locks, pthread_join; initialisations by frames."""
     lock = sample.lock
-    if lock is None or not (lock.kind.startswith("mutex_") or lock.kind in _RWLOCKS or lock.kind == "join"):
+    kind = _owned_kind(lock.kind) if lock is not None else None
+    if lock is None or kind is None:
         return None
-    kind = WaitKind.MUTEX if lock.kind.startswith("mutex_") else WaitKind.RWLOCK
-    if lock.kind == "join":
-        kind = WaitKind.JOIN
     owner = holders.lock_owner(scene, sample)
+    if kind is WaitKind.ONCE and owner is None:
+        return None
+    died = lock.problem == holders.OWNER_DIED
     if owner is None:
         found = replace(
             draft,
             kind=kind,
             standing=Standing.FIRM,
-            cause=Kind.LOCK_HELD,
+            cause=Kind.LOCK_OWNER_GONE if died else Kind.LOCK_HELD,
             object=lock_object(sample),
-            candidates=holders.siblings(scene, draft.key),
+            candidates=() if died else holders.siblings(scene, draft.key),
         )
     elif owner.key is not None:
         found = replace(
@@ -76,6 +77,7 @@ def owned_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | 
             kind=kind,
             standing=Standing.FIRM,
             cause=Kind.LOCK_HELD,
+            basis=Confidence.PROVEN if lock.owner_exact else Confidence.LIKELY,
             object=lock_object(sample),
             targets=(owner.key,),
             holder=ReportHolder(pid=owner.pid, tid=owner.tid),
@@ -92,6 +94,14 @@ def owned_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | 
             evidence=(*draft.evidence, why),
         )
     return replace(found, ends_by_itself=lock.timeout)
+
+
+def _owned_kind(kind: str) -> WaitKind | None:
+    if kind.startswith("mutex_"):
+        return WaitKind.MUTEX
+    if kind in _RWLOCKS:
+        return WaitKind.RWLOCK
+    return {"join": WaitKind.JOIN, "once": WaitKind.ONCE}.get(kind)
 
 
 def _owner_gone(scene: Scene, sample: ThreadSample, owner: holders.Owner) -> tuple[Kind, int, str]:
@@ -121,7 +131,8 @@ def lock_object(sample: ThreadSample) -> WaitObject:
         return WaitObject()
     address = lock.python_lock_address or lock.address
     inode = lock.shared_key[1] if lock.shared_key else None
-    return WaitObject(address=hex(address), inode=inode)
+    left = sample.remaining_s if lock.timeout else None
+    return WaitObject(address=hex(address), inode=inode, remaining_s=left)
 
 
 def python_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
@@ -243,6 +254,7 @@ def futex(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
         "semaphore": WaitKind.SEMAPHORE,
         "barrier": WaitKind.BARRIER,
         "future": WaitKind.CONDITION,
+        "once": WaitKind.ONCE,
     }.get(sample.lock.kind if sample.lock else "", WaitKind.CONDITION)
     others = holders.siblings(scene, draft.key)
     shared = holders.brothers_elsewhere(scene, draft.key)

@@ -85,7 +85,7 @@ class LockFacts:
 
     `kind`: mutex_normal, mutex_recursive, mutex_errorcheck, mutex_adaptive, mutex_robust, mutex_pi,
     mutex_timed, rwlock_read, rwlock_write, join, condition, semaphore, python_lock, python_rlock, gil,
-    barrier, future, openmp, atomic, futex. `owner_tid` is what is recorded, also if that thread no longer
+    barrier, future, once, openmp, atomic, futex. `owner_tid` is what is recorded, also if that thread no longer
     exists (`problem` says so). `shared_key` is (device, inode, byte offset) for a futex in a shared
     mapping: equal keys are one object.
     """

@@ -100,6 +100,7 @@ class WaitKind(str, Enum):
     CONDITION = "condition"
     SEMAPHORE = "semaphore"
     BARRIER = "barrier"
+    ONCE = "once"  # what another thread initialises
     GIL = "gil"
     PYTHON_LOCK = "python_lock"
     IMPORT_LOCK = "import_lock"

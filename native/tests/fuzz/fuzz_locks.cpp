@@ -3,6 +3,7 @@
 
 #include "locks/decode.hpp"
 #include "locks/futex.hpp"
+#include "locks/once.hpp"
 #include "memory/buffer_reader.hpp"
 #include "tests/fuzz/harness.hpp"
 
@@ -76,16 +77,21 @@ void fuzz_one(std::span<const std::byte> input) {
   mappings[0].readable = mappings[0].writable = true;
   mappings[0].shared = (flags & 1) != 0;
   const auto thread = [](int id) { return id == 75 || id == 79 ? std::optional(id) : std::nullopt; };
-  const locks::ProcessView process{reader, mappings, thread, thread, (flags & 2) == 0, (flags & 4) == 0};
+  const auto library = static_cast<locks::CLibrary>((flags >> 2) % 3);
+  const locks::ProcessView process{reader, mappings, thread, thread, (flags & 2) == 0, library, 75};
   const std::string_view libc = "/usr/lib/libc.so.6";
   const std::vector<locks::FrameHint> frames{
-      {"", libc}, {function, libc, base, base + 256}, {"work()", "/program"}};
+      {"", libc, base, base + 64}, {function, libc, base + 64, base + 320}, {"work()", "/program"}};
   locks::restarted_call(arguments[0], arguments[1], reader);
   const auto call = locks::decode_futex(number, arguments, reader);
   if (!call) return;
-  const locks::Lock lock = locks::decode(*call, frames, process);
+  locks::Lock lock = locks::decode(*call, frames, process);
   promise(!lock.owner_exact || lock.owner, "an exact owner that is nobody");
   promise(!locks::name(lock.kind).empty(), "a kind without name");
+  const bool exact = lock.owner_exact;
+  const locks::StackOf other{79, frames, nullptr};
+  locks::find_initialiser(lock, frames, std::span(&other, 1), reader);
+  promise(lock.owner_exact == exact, "an initialiser told from memory");
 }
 
 }  // namespace hangtrace::tests

@@ -20,6 +20,7 @@ _KIND_WORDS: dict[WaitKind, str] = {
     WaitKind.CONDITION: "waits for a condition",
     WaitKind.SEMAPHORE: "waits for a semaphore",
     WaitKind.BARRIER: "waits at a barrier",
+    WaitKind.ONCE: "waits for an initialisation",
     WaitKind.GIL: "waits for the GIL",
     WaitKind.PYTHON_LOCK: "waits for a Python lock",
     WaitKind.IMPORT_LOCK: "waits for an import lock",
