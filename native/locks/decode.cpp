@@ -290,15 +290,16 @@ class Decoder {
     // Its neighbours' pointers are those of the process that holds it: nothing can be said of a shared one.
     const bool shared = !call_.is_private;
     const bool linked = !shared && musl::is_linked(*mutex, address, process_.reader);
-    const bool left = (mutex->lock & glibc::futex_owner_died) != 0;
+    // A thread that ends leaves its mutexes like this; who takes a robust one over adds its id.
+    const bool left = (mutex->lock & ~glibc::futex_waiters) == glibc::futex_owner_died;
     if (!named && (!waited_for || (!linked && !((shared || left) && musl())))) {
       return false;
     }
     set_musl_mutex(*mutex, address);
     if (lock_.value == 0) {
       lock_.problem = "released meanwhile";
-    } else if ((lock_.value & glibc::futex_owner_died) != 0) {
-      lock_.problem = owner_died;  // a thread that ends leaves all its mutexes so, and its id in none
+    } else if (left) {
+      lock_.problem = owner_died;
     } else if (!shared && !linked) {
       lock_.problem = "in no list of held mutexes";
     } else {

@@ -201,7 +201,8 @@ struct Slow {
   Slow() { wait_for_ever(); }
 };
 
-Slow& initialised_once() {
+// Inlined in two functions it would be a variable of either.
+__attribute__((noinline)) Slow& initialised_once() {
   static Slow slow;
   return slow;
 }

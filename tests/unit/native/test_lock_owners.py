@@ -41,7 +41,7 @@ TRUTH: dict[str, tuple[str, str, bool, dict[str, Any]]] = {
     "semaphore": ("semaphore", "", False, {"timeout": False}),
     "semaphore-timed": ("semaphore", "", False, {"timeout": True}),
     "barrier": ("barrier", "", False, {}),
-    "once": ("once", "", False, {}),
+    "once": ("once", "initialiser", False, {}),
     "join": ("join", "joinee", True, {}),
 }
 
