@@ -164,6 +164,7 @@ py::dict convert_object(const python::Value& value) {
       break;
     }
     case python::ValueKind::bytes:
+    case python::ValueKind::deque:
       result[key("length")] = value.length;
       break;
     default:

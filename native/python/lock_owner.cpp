@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::size_t kSearchedFrames = 4;  // the lock is among the values of one of the innermost frames
 constexpr std::size_t kMaxSearchedSlots = 4096;
+constexpr std::string_view kSimpleQueue = "_queue.SimpleQueue";
 
 using Words = std::array<Address, 4>;  // of an object: those after the header
 
@@ -43,7 +44,9 @@ class LockSearch {
     facts_.object = found->object;
     facts_.type_name = objects_.type_name_of(found->object);
     facts_.recursive = is_rlock(facts_.type_name);
-    if (facts_.recursive) {
+    if (facts_.type_name == kSimpleQueue) {
+      facts_.problem = "whoever puts something into the queue wakes it";
+    } else if (facts_.recursive) {
       rlock_owner(*found);
     } else {
       with_owner(*found, not_owners);
@@ -54,9 +57,10 @@ class LockSearch {
  private:
   static bool is_plain(std::string_view type) { return type == "_thread.lock"; }
   static bool is_rlock(std::string_view type) { return type == "_thread.RLock"; }
+  // Also what has its lock where a lock object has it: queue.SimpleQueue.
   bool is_lock(Address object) {
     const TypeInfo* type = objects_.type_info_of(object);
-    return type != nullptr && (is_plain(type->name) || is_rlock(type->name));
+    return type != nullptr && (is_plain(type->name) || is_rlock(type->name) || type->name == kSimpleQueue);
   }
 
   std::optional<Address> word(Address object, int index) const {

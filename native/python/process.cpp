@@ -21,9 +21,14 @@ int translate(const ThreadIds& tids, std::uint64_t id) {
 }
 
 // What stands before the first dot, and what behind it.
+// Behind a container: "each member of it".
+constexpr std::string_view kEach = "[]";
+
+// The first name, and the rest without its dot.
 std::pair<std::string_view, std::string_view> split(std::string_view dotted) {
-  const std::size_t dot = std::min(dotted.find('.'), dotted.size());
-  return {dotted.substr(0, dot), dotted.substr(std::min(dot + 1, dotted.size()))};
+  const std::size_t end = std::min(dotted.find_first_of(".["), dotted.size());
+  const bool dot = end < dotted.size() && dotted[end] == '.';
+  return {dotted.substr(0, end), dotted.substr(end + (dot ? 1 : 0))};
 }
 
 }  // namespace
@@ -296,6 +301,12 @@ std::optional<SimpleValue> PythonProcess::frame_local(const PythonThread& thread
 std::optional<Value> PythonProcess::State::value_from(std::optional<Address> object, std::string_view rest) {
   if (!object) return std::nullopt;
   ValueReader values(objects, slots);
+  if (const std::size_t each = rest.find(kEach); each != std::string_view::npos) {
+    const auto container = values.follow(*object, rest.substr(0, each));
+    std::string_view inner = rest.substr(each + kEach.size());
+    inner.remove_prefix(std::min<std::size_t>(inner.starts_with('.') ? 1 : 0, inner.size()));
+    return container ? std::optional(values.each(*container, inner)) : std::nullopt;
+  }
   const auto end = values.follow(*object, rest);
   return end ? std::optional(values.read(*end)) : std::nullopt;
 }

@@ -132,7 +132,8 @@ class PythonProcess {
                                          std::string_view name);
 
   // A local variable (as above) or, with dots, an attribute reached from it through instance dictionaries and
-  // slots: "self.lock". nullopt: a name is not there, or unset.
+  // slots: "self.lock". "fs[].name": of each member of the container `fs`, see ValueReader::each. nullopt: a
+  // name is not there, or unset.
   std::optional<Value> local_value(const PythonThread& thread, std::size_t index, std::string_view dotted);
 
   // The same of a frame of a suspended task.

@@ -25,6 +25,20 @@ constexpr std::uint64_t kDictSubclass = 1 << 29;
 constexpr int kFlags = 4;  // words after the header
 constexpr std::uint8_t kSimpleLayout = 2;
 
+// Objects/setobject.c: {head, fill, used, mask, setentry *table, ...}, setentry {key, hash}.
+constexpr int kSetUsed = 1;
+constexpr int kSetMask = 2;
+constexpr int kSetTable = 3;
+
+// Modules/_queuemodule.c, words after the header:
+//   up to 3.12  {PyThread_type_lock lock, int locked, PyObject *lst, Py_ssize_t lst_pos, ...}
+//   since 3.13  {bool has_threads_waiting, RingBuf {put_idx, get_idx, PyObject **items, items_cap,
+//   num_items}, ...}
+constexpr int kQueueList = 2;
+constexpr int kQueueWords = 6;
+
+constexpr std::size_t kMaxTable = 1 << 16;  // entries of a set, places of a ring
+
 }  // namespace
 
 Value ValueReader::read(Address object) {
@@ -82,8 +96,89 @@ Value ValueReader::read(Address object, int depth) {
     }
     add_items(value, items, depth);
     value.length = items.size() / 2;
+  } else if (value.type_name == "collections.deque") {  // PyObject_VAR_HEAD
+    const auto length = objects_.reader().read_value<std::int64_t>(
+        object + static_cast<Address>(objects_.layout().after_header(0)));
+    if (length && *length >= 0) {
+      value.kind = ValueKind::deque;
+      value.length = static_cast<std::size_t>(*length);
+    }
   } else {
     value.held = held(object, *type);
+  }
+  return value;
+}
+
+std::vector<Address> ValueReader::set(Address object) const {
+  std::array<std::int64_t, 4> words{};
+  if (!objects_.reader().read(object + static_cast<Address>(objects_.layout().after_header(0)),
+                              std::as_writable_bytes(std::span(words)))) {
+    return {};
+  }
+  const auto places = static_cast<std::uint64_t>(words[kSetMask]) + 1;
+  if (words[kSetUsed] <= 0 || places > kMaxTable) return {};
+  std::vector<std::array<Address, 2>> table(places);
+  if (!objects_.reader().read(static_cast<Address>(words[kSetTable]),
+                              std::as_writable_bytes(std::span(table)))) {
+    return {};
+  }
+  std::vector<Address> found;
+  for (const auto& [key, hash] : table) {
+    // What was removed leaves a dummy with the hash -1.
+    if (key != 0 && hash != ~Address{0}) found.push_back(key);
+  }
+  return found;
+}
+
+std::vector<Address> ValueReader::simple_queue(Address object) const {
+  const Layout& layout = objects_.layout();
+  std::array<Address, kQueueWords> words{};
+  if (!objects_.reader().read(object + static_cast<Address>(layout.after_header(0)),
+                              std::as_writable_bytes(std::span(words)))) {
+    return {};
+  }
+  if (layout.minor < 13) {
+    std::vector<Address> items = objects_.list(words[kQueueList]);
+    const Address taken = std::min<Address>(words[kQueueList + 1], items.size());
+    items.erase(items.begin(), items.begin() + static_cast<std::ptrdiff_t>(taken));
+    return items;
+  }
+  const auto [waiting, put, get, from, capacity, count] = words;
+  if (capacity == 0 || capacity > kMaxTable || get >= capacity || count > capacity) return {};
+  std::vector<Address> ring(capacity);
+  if (!objects_.reader().read(from, std::as_writable_bytes(std::span(ring)))) return {};
+  std::vector<Address> items;
+  for (Address i = 0; i < count; ++i) items.push_back(ring[(get + i) % capacity]);
+  return items;
+}
+
+std::optional<std::vector<Address>> ValueReader::members(Address container) {
+  const TypeInfo* info = objects_.type_info_of(container);
+  if (info == nullptr) return std::nullopt;
+  if (info->flags & kListSubclass) return objects_.list(container);
+  if (info->flags & kTupleSubclass) return objects_.tuple(container);
+  if (info->flags & kDictSubclass) {
+    std::vector<Address> values;
+    for (const auto& [key, value] : objects_.dict(container)) values.push_back(value);
+    return values;
+  }
+  if (info->name == "set" || info->name == "frozenset") return set(container);
+  if (info->name == "_queue.SimpleQueue") return simple_queue(container);
+  return std::nullopt;
+}
+
+Value ValueReader::each(Address container, std::string_view dotted) {
+  budget_ = kMaxValues;
+  Value value;
+  value.address = container;
+  value.type_name = objects_.type_name_of(container);
+  const auto found = members(container);
+  if (!found) return value;
+  value.kind = ValueKind::list;
+  value.length = found->size();
+  for (const Address member : std::span(*found).first(std::min(found->size(), kMaxMembers))) {
+    if (!plausible(member)) continue;
+    if (const auto end = follow(member, dotted)) value.items.push_back(read(*end, kMaxDepth));
   }
   return value;
 }

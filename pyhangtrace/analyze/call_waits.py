@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pyhangtrace.analyze import holders
+from pyhangtrace.analyze import holders, python_objects
 from pyhangtrace.analyze.blocked import Blocked, Standing
 from pyhangtrace.analyze.calls import Meaning, has_function, path_has
 from pyhangtrace.analyze.progress import Progress
@@ -158,6 +158,7 @@ def loader(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None
         workers = tuple(
             pid for pid in children if holders.forked_without_exec(scene, pid) or _is_python_child(scene, pid)
         )
+    at_it = python_objects.with_the_task(scene, sample, draft.call, workers)
     return replace(
         draft,
         kind=WaitKind.QUEUE,
@@ -165,7 +166,8 @@ def loader(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None
         cause=Kind.WORKER_STUCK,
         basis=Confidence.LIKELY,
         object=WaitObject(name=draft.call.op),
-        targets=tuple((pid, 0) for pid in workers),
+        targets=tuple((pid, 0) for pid in at_it or workers),
+        holder=ReportHolder(pid=at_it[0]) if len(at_it) == 1 else None,
         ends_by_itself=False,
         lasts_s=None,
     )

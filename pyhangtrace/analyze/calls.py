@@ -102,7 +102,7 @@ _PYTHON: tuple[tuple[str, str, Meaning | None], ...] = (
     ("concurrent/futures/process.py", "_process_worker", Meaning.WORKER_LOOP),
     ("multiprocessing/pool.py", "get wait next map", Meaning.POOL_RESULT),
     ("multiprocessing/pool.py", "join", Meaning.JOIN_PROCESS),
-    ("concurrent/futures/_base.py", "result exception wait", Meaning.FUTURE),
+    ("concurrent/futures/_base.py", "result exception wait as_completed", Meaning.FUTURE),
     ("concurrent/futures/thread.py", "shutdown", Meaning.JOIN_THREAD),
     ("threading.py", "join _shutdown _wait_for_tstate_lock", Meaning.JOIN_THREAD),
     ("multiprocessing/process.py", "join", Meaning.JOIN_PROCESS),
@@ -115,6 +115,7 @@ _PYTHON: tuple[tuple[str, str, Meaning | None], ...] = (
     ("multiprocessing/synchronize.py", "wait wait_for", Meaning.CONDITION),
     ("threading.py", "_wait _enter", None),  # of Barrier: `wait` around it says so
     ("threading.py", "wait wait_for", Meaning.CONDITION),
+    ("threading.py", "acquire", Meaning.SEMAPHORE),
     (
         "subprocess.py",
         "wait _wait _try_wait communicate _communicate run call check_call check_output",

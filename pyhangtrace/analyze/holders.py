@@ -9,6 +9,7 @@ from pyhangtrace.analyze.calls import path_has
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.model.evidence import FdFacts, FileLock, LockFile, ProcessFacts, ThreadSample
 from pyhangtrace.model.kinds import FdKind, Role
+from pyhangtrace.model.report import ReportHolder, WaitObject
 
 _NETWORK_FILE_SYSTEMS = (
     "nfs",
@@ -223,3 +224,19 @@ def named(sample: ThreadSample, names: Mapping[str, None] | Iterable[str]) -> st
         if value.name in wanted or value.name.rpartition(".")[2] in wanted:
             return value.value
     return None
+
+
+def thread_holder(key: Key | None) -> ReportHolder | None:
+    """A thread as a recorded holder."""
+    return ReportHolder(pid=key[0], tid=key[1]) if key is not None else None
+
+
+def lock_object(sample: ThreadSample) -> WaitObject:
+    """What identifies the lock in the report."""
+    lock = sample.lock
+    if lock is None:
+        return WaitObject()
+    address = lock.python_lock_address or lock.address
+    inode = lock.shared_key[1] if lock.shared_key else None
+    left = sample.remaining_s if lock.timeout else None
+    return WaitObject(address=hex(address), inode=inode, remaining_s=left)

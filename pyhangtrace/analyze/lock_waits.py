@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pyhangtrace.analyze import holders
+from pyhangtrace.analyze import holders, python_objects
 from pyhangtrace.analyze.blocked import Blocked, Standing
 from pyhangtrace.analyze.calls import Meaning, has_function
 from pyhangtrace.analyze.scene import Key, Scene
@@ -43,9 +43,9 @@ def gil(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
         kind=WaitKind.GIL,
         standing=Standing.FIRM,
         cause=Kind.LOCK_GIL,
-        object=lock_object(sample),
+        object=holders.lock_object(sample),
         targets=(holder,) if holder else (),
-        holder=thread_holder(holder),
+        holder=holders.thread_holder(holder),
         # Waiters look again every 5 ms; that does not end the wait.
         ends_by_itself=False,
         lasts_s=None,
@@ -62,13 +62,16 @@ def owned_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | 
     if kind is WaitKind.ONCE and owner is None:
         return None
     died = lock.problem == holders.OWNER_DIED
+    thing = holders.lock_object(sample)
+    if lock.kind == "join" and owner is not None:
+        thing = replace(thing, name=_name(scene, owner.key))
     if owner is None:
         found = replace(
             draft,
             kind=kind,
             standing=Standing.FIRM,
             cause=Kind.LOCK_OWNER_GONE if died else Kind.LOCK_HELD,
-            object=lock_object(sample),
+            object=thing,
             candidates=() if died else holders.siblings(scene, draft.key),
         )
     elif owner.key is not None:
@@ -78,7 +81,7 @@ def owned_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | 
             standing=Standing.FIRM,
             cause=Kind.LOCK_HELD,
             basis=Confidence.PROVEN if lock.owner_exact else Confidence.LIKELY,
-            object=lock_object(sample),
+            object=thing,
             targets=(owner.key,),
             holder=ReportHolder(pid=owner.pid, tid=owner.tid),
         )
@@ -89,7 +92,7 @@ def owned_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | 
             kind=kind,
             standing=Standing.FIRM,
             cause=cause,
-            object=lock_object(sample),
+            object=holders.lock_object(sample),
             holder=ReportHolder(pid=pid, tid=owner.tid, alive=False),
             evidence=(*draft.evidence, why),
         )
@@ -119,28 +122,15 @@ def _has_other_threads(scene: Scene, sample: ThreadSample) -> bool:
     return len(scene.tids.get(sample.pid, ())) > 1
 
 
-def thread_holder(key: Key | None) -> ReportHolder | None:
-    """A thread as a recorded holder."""
-    return ReportHolder(pid=key[0], tid=key[1]) if key is not None else None
-
-
-def lock_object(sample: ThreadSample) -> WaitObject:
-    """What identifies the lock in the report."""
-    lock = sample.lock
-    if lock is None:
-        return WaitObject()
-    address = lock.python_lock_address or lock.address
-    inode = lock.shared_key[1] if lock.shared_key else None
-    left = sample.remaining_s if lock.timeout else None
-    return WaitObject(address=hex(address), inode=inode, remaining_s=left)
-
-
 def python_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
-    """A Lock or RLock that the program takes itself."""
+    """A Lock or RLock that the program takes itself, or that a library needs to go on."""
     lock = sample.lock
-    if lock is None or lock.kind not in ("python_lock", "python_rlock") or draft.call is not None:
+    if lock is None or lock.kind not in ("python_lock", "python_rlock"):
         return None
     owner = holders.lock_owner(scene, sample)
+    if draft.call is not None and (owner is None or owner.key is None):
+        # Libraries wait for a signal by a lock that nobody else takes; one that is held is no signal.
+        return None
     # A timed lock that its own thread holds is tried again: no proof of anything.
     if owner is not None and owner.key is not None and (owner.key != draft.key or not lock.timeout):
         return replace(
@@ -149,23 +139,24 @@ def python_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked |
             standing=Standing.FIRM,
             cause=Kind.LOCK_HELD,
             basis=Confidence.PROVEN if lock.owner_exact else Confidence.LIKELY,
-            object=lock_object(sample),
+            object=holders.lock_object(sample),
             targets=(owner.key,),
-            holder=thread_holder(owner.key),
+            holder=holders.thread_holder(owner.key),
         )
     parent = holders.forked_without_exec(scene, sample.pid)
     alone = not _has_other_threads(scene, sample)
     if alone and parent is not None and not lock.timeout:
         holder = None
-        if owner is not None:
-            holder = ReportHolder(pid=sample.pid, tid=owner.tid, alive=False)
+        if owner is not None or lock.problem == holders.NO_SUCH_OWNER:
+            tid = owner.tid if owner is not None else None
+            holder = ReportHolder(pid=sample.pid, tid=tid, alive=False)
         return replace(
             draft,
             kind=WaitKind.PYTHON_LOCK,
             standing=Standing.FIRM,
             cause=Kind.LOCK_AFTER_FORK,
             basis=Confidence.LIKELY,
-            object=lock_object(sample),
+            object=holders.lock_object(sample),
             holder=holder,
             evidence=(
                 *draft.evidence,
@@ -179,7 +170,7 @@ def python_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked |
         standing=Standing.FIRM,
         cause=Kind.LOCK_OWNER_GONE if gone else Kind.LOCK_HELD,
         basis=Confidence.LIKELY,
-        object=lock_object(sample),
+        object=holders.lock_object(sample),
         holder=ReportHolder(pid=sample.pid, tid=None, alive=False) if gone else None,
         candidates=() if gone else holders.siblings(scene, draft.key),
     )
@@ -197,17 +188,36 @@ def passive(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | Non
         standing=Standing.IDLE,
         cause=Kind.UNKNOWN if others or shared else Kind.LOCK_HANDOFF_LOST,
         basis=Confidence.POSSIBLE,
-        object=lock_object(sample),
+        object=python_objects.thing(sample, draft.call),
         candidates=others,
         targets=others,
         edge=Edge.ANY,
+        evidence=(*draft.evidence, *python_objects.filling(sample, draft.call)),
     )
+
+
+def _name(scene: Scene, key: Key | None) -> str | None:
+    sample = scene.thread(key) if key is not None else None
+    return sample.name if sample is not None else None
 
 
 def join(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
     """Thread.join."""
     if draft.call is None or draft.call.meaning is not Meaning.JOIN_THREAD:
         return None
+    if draft.call.op == "_shutdown" and (awaited := python_objects.awaited_at_exit(scene, draft.key)):
+        one = awaited[0] if len(awaited) == 1 else None
+        return replace(
+            draft,
+            kind=WaitKind.JOIN,
+            standing=Standing.FIRM,
+            cause=Kind.LOCK_TEARDOWN,
+            object=WaitObject(name=_name(scene, one)),
+            targets=awaited,
+            holder=holders.thread_holder(one),
+            candidates=awaited,
+            edge=Edge.ALL,
+        )
     tid = holders.named(sample, ("_native_id",))
     known = (sample.pid, tid) if isinstance(tid, int) and (sample.pid, tid) in scene.samples else None
     others = holders.siblings(scene, draft.key)
@@ -218,8 +228,9 @@ def join(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
         standing=Standing.FIRM,
         cause=Kind.LOCK_TEARDOWN if teardown else Kind.LOCK_HELD,
         basis=Confidence.LIKELY,
+        object=WaitObject(name=_name(scene, known)),
         targets=(known,) if known else others,
-        holder=thread_holder(known),
+        holder=holders.thread_holder(known),
         candidates=() if known else others,
         # A join of one of several threads: which one is not recorded, so the slowest to blame is not known.
         edge=Edge.ALL if known or len(others) == 1 else Edge.ANY,
@@ -232,15 +243,16 @@ def import_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked |
         return None
     ident = holders.lock_owner(scene, sample)
     key = ident.key if ident else None
+    module = holders.named(sample, ("name",))
     return replace(
         draft,
         kind=WaitKind.IMPORT_LOCK,
         standing=Standing.FIRM,
         cause=Kind.LOCK_IMPORT,
-        basis=Confidence.LIKELY,
-        object=lock_object(sample),
+        basis=Confidence.PROVEN if key and sample.lock and sample.lock.owner_exact else Confidence.LIKELY,
+        object=replace(holders.lock_object(sample), name=module if isinstance(module, str) else None),
         targets=(key,) if key else (),
-        holder=thread_holder(key),
+        holder=holders.thread_holder(key),
         candidates=() if key else holders.siblings(scene, draft.key),
     )
 
@@ -266,7 +278,7 @@ def futex(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
             standing=Standing.FIRM,
             cause=Kind.LOCK_HELD,
             basis=Confidence.POSSIBLE,
-            object=lock_object(sample),
+            object=holders.lock_object(sample),
             targets=tuple((pid, 0) for pid in shared),
             candidates=tuple((pid, 0) for pid in shared),
             edge=Edge.ANY,
@@ -277,7 +289,7 @@ def futex(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
         standing=Standing.IDLE,
         cause=Kind.UNKNOWN,
         basis=Confidence.POSSIBLE,
-        object=lock_object(sample),
+        object=holders.lock_object(sample),
         candidates=others or tuple((pid, 0) for pid in shared),
         targets=others,
         edge=Edge.ANY,

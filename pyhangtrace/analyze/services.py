@@ -95,6 +95,8 @@ def service_of(sample: ThreadSample) -> str | None:
 def _by_frame(sample: ThreadSample) -> str | None:
     # Only while it waits for its next piece of work: a pool worker inside a task has the task's frames innermost.
     for frame in python_frames(sample.frames):
+        if short(frame.function) == "run" and path_has(frame.file, "concurrent/futures/thread.py"):
+            return None
         for function, tail, what in _BY_FRAME:
             if short(frame.function) == function and path_has(frame.file, tail):
                 return what

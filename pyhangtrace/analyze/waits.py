@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from pyhangtrace.analyze import call_waits, lock_waits, states, syscall_waits
+from pyhangtrace.analyze import call_waits, lock_waits, python_objects, states, syscall_waits
 from pyhangtrace.analyze.blocked import Blocked, Standing
 from pyhangtrace.analyze.calls import Meaning, recognise
 from pyhangtrace.analyze.describe import describe_call, describe_lock, describe_syscall
@@ -91,6 +91,7 @@ _RULES: tuple[_Rule, ...] = (
     lock_waits.owned_lock,
     call_waits.lock_file,
     call_waits.group_call,
+    python_objects.future,
     call_waits.loader,
     syscall_waits.child,
     call_waits.worker_loop,
@@ -100,8 +101,8 @@ _RULES: tuple[_Rule, ...] = (
     syscall_waits.fifo,
     lock_waits.join,
     lock_waits.import_lock,
-    lock_waits.passive,
     lock_waits.python_lock,
+    lock_waits.passive,
     syscall_waits.sleep,
     syscall_waits.polls,
     syscall_waits.signals,

@@ -8,6 +8,7 @@ from pyhangtrace.analyze.blocked import Blocked
 from pyhangtrace.analyze.calls import first_own_frame
 from pyhangtrace.analyze.finding import Case, Finding, Named
 from pyhangtrace.analyze.phase import phase_of
+from pyhangtrace.analyze.python_objects import FUTURE
 from pyhangtrace.analyze.scene import Key
 from pyhangtrace.analyze.spinning import loop_of
 from pyhangtrace.model.kinds import Kind, Part, SourceState, State, WaitKind
@@ -126,6 +127,8 @@ def waiting(case: Case, key: Key) -> str:
         thing = f"a {wait.object.name}"
     if wait.kind is WaitKind.JOIN and wait.holder is None:
         thing = "the end of a thread"
+    if wait.kind is WaitKind.CONDITION and wait.object.name == FUTURE:
+        thing = "the result of a future"
     if wait.kind is WaitKind.RENDEZVOUS and wait.object.name == "store":
         thing = "a key of the store"
     if wait.cause is Kind.WORKER_STUCK:
@@ -166,6 +169,8 @@ def _holder(case: Case, wait: Blocked) -> str:
         return f" {holder.pid}"
     if wait.kind is WaitKind.JOIN and holder.tid is not None:
         return f" of {thread(case, (holder.pid, holder.tid))}"
+    if wait.kind is WaitKind.CONDITION and wait.object.name == FUTURE and holder.tid is not None:
+        return f" that {thread(case, (holder.pid, holder.tid))} works on"
     if wait.kind in (WaitKind.PIPE, WaitKind.SOCKET, WaitKind.POLL):
         return f" whose other end is with pid {holder.pid}"
     if holder.pid == wait.key[0] and holder.tid is not None:

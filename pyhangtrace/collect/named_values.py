@@ -2,9 +2,49 @@
 
 from __future__ import annotations
 
+# Class and method -> what says on which object the thread waits, or which one it works on, beside `self` itself.
+# "x[]" are the members of the container x.
+_OBJECTS: dict[tuple[str, str], tuple[str, ...]] = {
+    # threading
+    ("Condition", "wait"): (),
+    ("Condition", "wait_for"): (),
+    ("Event", "wait"): (),
+    ("Semaphore", "acquire"): (),
+    ("BoundedSemaphore", "acquire"): (),
+    ("Barrier", "wait"): ("self._parties", "self._count"),
+    ("Thread", "join"): ("self._native_id",),
+    ("Thread", "_wait_for_tstate_lock"): ("self._native_id",),
+    # The outermost frame of each thread: which thread that is, and whether the interpreter waits for it at its end.
+    ("Thread", "_bootstrap_inner"): ("self._daemonic",),
+    # queue
+    ("Queue", "get"): ("self.maxsize", "self.queue"),
+    ("Queue", "put"): ("self.maxsize", "self.queue"),
+    ("Queue", "join"): ("self.unfinished_tasks",),
+    # concurrent.futures: whose result is waited for, and what a worker of a pool of threads works on
+    ("Future", "result"): (),
+    ("Future", "exception"): (),
+    ("_WorkItem", "run"): ("self.future",),
+    # importlib
+    ("_ModuleLock", "acquire"): ("self.name",),
+    # multiprocessing.pool: which of its tasks
+    ("ApplyResult", "wait"): ("self._job",),
+    ("ApplyResult", "get"): ("self._job",),
+    ("IMapIterator", "next"): ("self._job",),
+    ("_ExecutorManagerThread", "run"): ("self.pending_work_items", "self.pending_work_items[].future"),
+}
+
+# Their subclasses in the standard library that inherit the method.
+_HEIRS = {
+    "Semaphore": ("BoundedSemaphore",),
+    "Queue": ("LifoQueue", "PriorityQueue", "JoinableQueue"),
+    "ApplyResult": ("MapResult",),
+    "IMapIterator": ("IMapUnorderedIterator",),
+    "Thread": ("Timer", "_MainThread", "_DummyThread", "_ExecutorManagerThread", "_QueueManagementThread"),
+}
+
 # Qualified name of the Python function -> its locals; "self.x" is an attribute in the instance dictionary of `self`.
 # Before CPython 3.11 a code object knows only its plain name, which is why some stand here twice.
-NAMED_LOCALS: dict[str, tuple[str, ...]] = {
+_NAMED: dict[str, tuple[str, ...]] = {
     # torch.utils.file_baton: a file whose existence is the lock
     "FileBaton.wait": ("self.lock_file_path",),
     # filelock (BaseFileLock.acquire and its asyncio sibling)
@@ -12,9 +52,14 @@ NAMED_LOCALS: dict[str, tuple[str, ...]] = {
     "LockAcquisition._poll_until_acquired": ("lock_filename",),
     "_poll_until_acquired": ("lock_filename",),
     "SoftFileLock._acquire": ("self._lock_file",),
-    # threading: the thread that is joined
-    "Thread.join": ("self._native_id",),
-    "Thread._wait_for_tstate_lock": ("self._native_id",),
+    # concurrent.futures: what is waited for, what waits in a pool of threads, what a process works on
+    "wait": ("fs[]", "not_done[]", "return_when"),
+    "as_completed": ("pending[]",),
+    "_worker": ("work_queue", "work_queue[].future"),
+    "_process_worker": ("call_item.work_id",),
+    "_queue_management_worker": ("pending_work_items", "pending_work_items[].future"),
+    # multiprocessing.pool: what a process works on
+    "worker": ("job",),
     # subprocess, multiprocessing: the child that is waited for
     "Popen.wait": ("self.pid",),
     "Popen._wait": ("self.pid",),
@@ -32,8 +77,28 @@ NAMED_LOCALS: dict[str, tuple[str, ...]] = {
     "scatter": ("src", "group_src"),
     # torch.utils.data: which worker this is
     "_worker_loop": ("worker_id",),
-    # threading and multiprocessing barriers: how many have to come
-    "Barrier.wait": ("self._parties", "self._count"),
+}
+
+
+def _wanted() -> dict[str, tuple[str, ...]]:
+    wanted = dict(_NAMED)
+    for (kind, method), names in _OBJECTS.items():
+        for function in (f"{kind}.{method}", method):
+            known = wanted.get(function, ())
+            added = ("self", *names)
+            # "self" first: it says whose the others are.
+            wanted[function] = tuple(dict.fromkeys((*(n for n in added if n == "self"), *known, *added)))
+    return wanted
+
+
+NAMED_LOCALS: dict[str, tuple[str, ...]] = _wanted()
+
+# Types of `self` with which a function known by its plain name is the one that is meant.
+TYPES: dict[str, frozenset[str]] = {
+    method: frozenset(
+        name for kind, other in _OBJECTS if other == method for name in (kind, *_HEIRS.get(kind, ()))
+    )
+    for _, method in _OBJECTS
 }
 
 # Those whose value is the path of a file that is a lock by existing; names as in the evidence, without "self.".

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyhangtrace.collect import rungs
 from pyhangtrace.collect.guarded import MMAP_LOCK_HELD, GuardedReader, HelperState, Progress
+from pyhangtrace.collect.named_values import TYPES
 from pyhangtrace.collect.procfs import PROC, printable, read_text
 from pyhangtrace.collect.threads import lock_keeper, read_thread, thread_ids
 from pyhangtrace.model.evidence import (
@@ -227,22 +228,43 @@ def _sample(pid: int, thread: ThreadCapture) -> ThreadSample:
         stack_complete=thread["complete"],
         stack_problem=thread["stack_problem"],
         lock=_lock(thread["lock"]) if thread["lock"] is not None else None,
-        named_values=tuple(
-            NamedValue(
-                function=printable(function),
-                name=name.removeprefix("self."),
-                value=_plain(value),
-            )
-            for function, name, value in thread["named_values"]
-        ),
+        named_values=_named_values(thread["named_values"]),
     )
 
 
-def _plain(value: PythonValue) -> str | int | None:
-    """What the evidence keeps of a value: names and numbers."""
+def _named_values(found: Sequence[tuple[str, str, PythonValue]]) -> tuple[NamedValue, ...]:
+    values = []
+    own = True
+    for function, name, value in found:
+        if name == "self":
+            # Another class may have a method of that name; a qualified one is meant in any case.
+            kind = value["type"] if isinstance(value, dict) else None
+            own = "." in function or function.startswith("_") or kind in TYPES.get(function, ())
+            meant = own
+        else:
+            meant = own or not name.startswith("self.")
+        if meant and (value is not None or not {".", "["}.intersection(name)):
+            values.append(_named_value(printable(function), name.removeprefix("self."), value))
+    return tuple(values)
+
+
+def _named_value(function: str, name: str, value: PythonValue) -> NamedValue:
+    """What the evidence keeps of a value: names, numbers, and of objects which ones they are."""
     if isinstance(value, str):
-        return printable(value)
-    return int(value) if isinstance(value, int) else None
+        return NamedValue(function=function, name=name, value=printable(value))
+    if isinstance(value, dict):
+        items = value.get("items", []) if "[" in name or value["type"] == "dict" else []
+        members = (item["address"] if isinstance(item, dict) else item for item in items)
+        return NamedValue(
+            function=function,
+            name=name,
+            value=None,
+            type=printable(value["type"]),
+            address=value["address"],
+            length=value.get("length"),
+            members=tuple(member if isinstance(member, int) else 0 for member in members),
+        )
+    return NamedValue(function=function, name=name, value=int(value) if isinstance(value, int) else None)
 
 
 def _tasks(pid: int, tasks: Sequence[TaskCapture]) -> tuple[TaskSample, ...]:

@@ -114,12 +114,17 @@ class NamedValue:
     rank).
 
     `function` is the Python frame's qualified name. Only names listed in the collectors' tables are ever
-    read.
+    read. Of an object there are its type and address, of a container also how many are in it, and of those
+    that were asked for the addresses (of a dict keys and values in turn; ints are themselves).
     """
 
     function: str
     name: str
     value: str | int | None
+    type: str | None = None
+    address: int | None = None
+    length: int | None = None
+    members: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

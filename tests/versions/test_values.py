@@ -45,7 +45,7 @@ def test_values_are_what_the_program_says(version: str) -> None:
         try:
             assert program.stdout is not None
             truth = json.loads(program.stdout.readline())
-            names = list(truth["values"])
+            names = [*truth["values"], *truth["each"], "row"]
             # Before 3.11 a code object knows only its plain name.
             wanted = {"stands": names, "make.<locals>.stands": names}
             engine = _native.Engine()
@@ -67,6 +67,10 @@ def test_values_are_what_the_program_says(version: str) -> None:
         name: (found[name], said) for name, said in truth["values"].items() if not alike(found[name], said)
     }
     assert not wrong
+    assert {name: sorted(found[name]["items"]) for name in truth["each"]} == {
+        name: sorted(said) for name, said in truth["each"].items()
+    }
+    assert (found["row"]["type"], found["row"]["length"]) == ("collections.deque", truth["row"])
     assert isinstance(kept, dict)
     assert (kept["type"], kept["length"], kept["items"][0]) == ("dict", 1, "a")
     assert kept["items"][1]["type"] == "Below"  # type: ignore[index,call-overload]

@@ -3,6 +3,7 @@
 import collections
 import json
 import os
+import queue
 import sys
 import threading
 
@@ -119,6 +120,7 @@ NAMES = [
 ]
 
 ALL = {}
+KEEP = []
 
 
 def make(free, kept):
@@ -139,6 +141,19 @@ def make(free, kept):
         slotted, below, both = Slotted(b"a", {"k": "v"}), Below(), SlotsAndDict()
         converted = Inline("before")
         converted.__dict__["later"] = "through the dict"  # makes a dict of the values in the object
+        several = {Plain(name=str(i)) for i in range(40)}
+        several.pop()
+        fewer = frozenset(Plain(name=str(i)) for i in range(3))
+        queued, passed_on = queue.SimpleQueue(), queue.SimpleQueue()
+        for i in range(20):
+            queued.put(Plain(name=str(i)))
+            passed_on.put(Plain(name=str(i)))
+            passed_on.get()
+        for _ in range(5):
+            queued.get()
+        by_number = {i: Plain(name=str(i)) for i in range(50)}
+        holder = Plain(inner=[Plain(name="in"), Plain(), Plain(name="out")])
+        row = collections.deque(range(77))
         shared = "from within"
         unset = 1
         del unset
@@ -158,7 +173,16 @@ def make(free, kept):
             except AttributeError:
                 value = None
             answer[name] = truth(value)
-        print(json.dumps({"pid": os.getpid(), "values": answer}), flush=True)
+        each = {
+            "several[].name": [one.name for one in several],
+            "fewer[].name": [one.name for one in fewer],
+            "queued[].name": [str(i) for i in range(5, 20)],
+            "passed_on[].name": [],
+            "by_number[].name": [one.name for one in by_number.values()],
+            "holder.inner[].name": ["in", "out"],
+        }
+        KEEP.extend((queued, passed_on, row))
+        print(json.dumps({"pid": os.getpid(), "values": answer, "each": each, "row": len(row)}), flush=True)
         sys.stdin.read()
         return inner, free, nothing, yes, no, zero, small, large, negative, huge, number, pi, minus_zero
 

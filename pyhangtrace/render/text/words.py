@@ -176,6 +176,8 @@ def wait_words(wait: Wait, report: Report, *, known: Collection[int] = ()) -> st
         within = f", in {clean(thing.name)}" if thing.name else ""
         return "waits for a key of the store" if thing.name == "store" else words + within
     holder = holder_words(wait, report, known=known)
+    if wait.kind is WaitKind.CONDITION and thing.name == "Future":
+        return f"waits for the result of a future{f' that {holder} works on' if holder else ''}"
     if holder and wait.kind in (WaitKind.JOIN, WaitKind.CHILD, WaitKind.GIL):
         return f"{_WITH_HOLDER[wait.kind]} {holder}"
     if wait.kind is WaitKind.TIMER and thing.remaining_s is not None:

@@ -1,0 +1,84 @@
+"""What waits for work, and nothing else."""
+
+import asyncio
+import concurrent.futures
+import queue
+import select
+import socket
+
+import announce
+from loops import in_loop
+from shared import fork
+from stage import KEEP, LONG_S, alone, thread
+
+
+@alone("idle thread pool")
+def idle_thread_pool():
+    pool = concurrent.futures.ThreadPoolExecutor(4)
+    list(pool.map(abs, range(8)))
+    announce.member("waiter")
+    socket.create_server(("127.0.0.1", 0)).accept()
+
+
+@alone("idle queue workers")
+def idle_queue_workers():
+    work = queue.Queue()
+
+    def worker():
+        while True:
+            work.get()
+
+    for _ in range(3):
+        thread(worker)
+    announce.member("waiter")
+    socket.create_server(("127.0.0.1", 0)).accept()
+
+
+@alone("idle event loop")
+def idle_event_loop():
+    async def main():
+        server = await asyncio.start_server(print, "127.0.0.1", 0)
+        async with server:
+            await server.serve_forever()
+
+    in_loop(main)
+
+
+@alone("idle process pool")
+def idle_process_pool():
+    pool = fork.Pool(2)
+    pool.map(abs, range(4))
+    announce.member("waiter")
+    socket.create_server(("127.0.0.1", 0)).accept()
+
+
+@alone("idle executor of processes")
+def idle_executor():
+    pool = concurrent.futures.ProcessPoolExecutor(2, mp_context=fork)
+    list(pool.map(abs, range(4)))
+    announce.member("waiter")
+    socket.create_server(("127.0.0.1", 0)).accept()
+
+
+@alone("socketserver")
+def socket_server():
+    import socketserver
+
+    announce.member("waiter")
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), socketserver.BaseRequestHandler) as server:
+        server.serve_forever()
+
+
+@alone("select of an own pair")
+def select_of_an_own_pair():
+    """A thread may write any time."""
+    one, other = socket.socketpair()
+    KEEP.append(other)
+
+    def other_thread():
+        announce.member("holder")
+        select.select([], [], [], LONG_S)
+
+    thread(other_thread)
+    announce.member("waiter")
+    select.select([one], [], [])
