@@ -16,6 +16,7 @@ from datetime import datetime, timezone
 from pyhangtrace import __version__
 from pyhangtrace.analyze import analyze, more_time_wanted, outsiders_wanted
 from pyhangtrace.collect import (
+    cgroups,
     gpu,
     kernel,
     looks,
@@ -166,6 +167,7 @@ class _Run:
     outsiders: list[int] = field(default_factory=list)
     seen: list[Seen] = field(default_factory=list)
     reads: dict[int, int] = field(default_factory=dict)
+    throttled: dict[str, float] = field(default_factory=dict)
     host: _Host = field(init=False)
     probed: tuple[tuple[int, ProbeEvidence], ...] = ()
     coverage: list[SourceStatus] = field(default_factory=list)
@@ -241,6 +243,10 @@ class _Run:
         self._describe(self.group.members)
         members = self._living(self.group.members)
         self.reads = {pid: read for pid in members if (read := self._read_bytes(pid)) is not None}
+        quotas = {group for pid in members if (group := self.facts[pid].cpu_cgroup) is not None}
+        self.throttled = {
+            group: spent for group in quotas if (spent := cgroups.throttled_s(group)) is not None
+        }
         self.seen = [self._looker().look(members, deadline_s=self._left(_FIRST_LOOK_S))]
         self._identify()
 
@@ -463,6 +469,7 @@ class _Run:
             problem_tid=problem_tid,
             cpu_s_in_window=self._cpu_in_window(pid),
             read_bytes_in_window=self._read_in_window(pid),
+            throttled_s_in_window=self._throttled_in_window(pid),
         )
 
     def _cpu_in_window(self, pid: int) -> float | None:
@@ -480,6 +487,13 @@ class _Run:
             if thread.pid == pid and thread.run_ns is not None and thread.tid in first
         ]
         return round(sum(passed) / 1e9, 6) if passed else None
+
+    def _throttled_in_window(self, pid: int) -> float | None:
+        group = self.facts[pid].cpu_cgroup
+        if len(self.seen) < 2 or group is None or group not in self.throttled:
+            return None
+        now = cgroups.throttled_s(group)
+        return round(max(0.0, now - self.throttled[group]), 6) if now is not None else None
 
     def _read_bytes(self, pid: int) -> int | None:
         text = procfs.read_text(f"{self.proc_root}/{pid}/io")

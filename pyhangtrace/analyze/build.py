@@ -116,7 +116,8 @@ def _wait_order(case: Case, finding: Finding) -> list[Key]:
 
 
 def _of_interest(case: Case, key: Key) -> bool:
-    return case.waits[key].service is None
+    # A launcher that waits for those it started does its work, but what it waits for is worth a line.
+    return case.waits[key].service in (None, "launcher")
 
 
 def _wait(case: Case, wait: Blocked, identifier: str) -> Wait:

@@ -100,6 +100,8 @@ def lock_file(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | N
     )
     if file is None or not file.exists:
         return waiting
+    draft = replace(draft, evidence=(*draft.evidence, _lock_file_words(file)))
+    waiting = replace(waiting, evidence=draft.evidence)
     record = _recorded(scene, sample.pid, file)
     if record is not None:
         return replace(
@@ -122,7 +124,7 @@ def lock_file(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | N
             holder=ReportHolder(pid=held_by[0]),
             edge=Edge.ANY,
         )
-    is_baton = path_has(draft.call.frame.file, "torch/utils/file_baton.py")
+    is_baton = draft.call is not None and path_has(draft.call.frame.file, "torch/utils/file_baton.py")
     if holders.is_stale(scene, file, maker_keeps_it_open=is_baton):
         age = f", {file.age_s:.0f} s old" if file.age_s is not None else ""
         dead = "; older than the job" if file.older_than_job else ""
@@ -134,6 +136,22 @@ def lock_file(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | N
             evidence=(*draft.evidence, f"{file.path} exists{age}, nobody has it open{dead}"),
         )
     return waiting
+
+
+def _lock_file_words(file: LockFile) -> str:
+    words = [f"{file.path} exists"]
+    if file.fs_type is not None:
+        words.append(f"on a file system of type {file.fs_type}")
+    if file.age_s is not None:
+        words.append(f"{file.age_s:.0f} s old")
+    if file.owner_pid is not None:
+        state = {True: "alive", False: "dead", None: "not looked for"}[file.owner_alive]
+        words.append(f"says that pid {file.owner_pid} made it, which is {state}")
+    elif not file.openers:
+        words.append(
+            "nobody has it open" if file.openers_complete else "nobody who could be searched has it open"
+        )
+    return ", ".join(words)
 
 
 def _recorded(scene: Scene, pid: int, file: LockFile) -> FileLock | None:

@@ -9,6 +9,7 @@ from pyhangtrace.analyze.graph import Fate
 from pyhangtrace.analyze.memory import THRASH_FAULTS_PER_S, major_faults_per_s
 from pyhangtrace.analyze.progress import Progress
 from pyhangtrace.analyze.scene import Key, Scene
+from pyhangtrace.analyze.states import THROTTLED_SHARE, throttled_share
 from pyhangtrace.model.kinds import Confidence, Kind, WaitKind
 
 _SURENESS = (Confidence.PROVEN, Confidence.LIKELY, Confidence.POSSIBLE)
@@ -145,12 +146,7 @@ def moving_cause(scene: Scene, key: Key) -> Kind:
         return Kind.MEMORY_THRASH
     if scene.cpu_share(pid) >= 0.5:
         return Kind.CPU_BUSY
-    cgroup = scene.evidence.cgroup
-    if (
-        cgroup is not None
-        and cgroup.throttled_s is not None
-        and cgroup.throttled_s > 0.3 * scene.evidence.window_s > 0
-    ):
+    if throttled_share(scene, pid) > THROTTLED_SHARE:
         return Kind.CPU_THROTTLED
     return Kind.UNKNOWN
 
@@ -183,7 +179,4 @@ def confidence_of(
         weakest = max(weakest, 0 if cycle else 1)
     if any(wait.ends_by_itself and wait.kind is not WaitKind.TIMER for wait in own):
         weakest = max(weakest, 1)
-    if end is Fate.LONG_TIMER and {wait.kind for wait in on_way[:-1]} <= {WaitKind.CHILD}:
-        # A loop of a shell that sleeps between its rounds looks the same.
-        weakest = _SURENESS.index(Confidence.POSSIBLE)
     return _SURENESS[weakest]

@@ -47,6 +47,8 @@ def describe_syscall(scene: Scene, sample: ThreadSample) -> str | None:
         return f"syscall {name}({sample.args[0]}{': ' + facts.target if facts and facts.target else ''})"
     if name in ("wait4", "waitid") and sample.args:
         return f"syscall {name}(pid {sample.args[0] if sample.args[0] < 1 << 31 else -1})"
+    if sample.path is not None:
+        return f"syscall {name}({sample.path})"
     if sample.timeout_s is not None:
         return f"syscall {name}, {sample.timeout_s:g} s"
     return f"syscall {name}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pyhangtrace.analyze import holders
+from pyhangtrace.analyze import holders, objects
 from pyhangtrace.analyze.blocked import Blocked, Standing
 from pyhangtrace.analyze.calls import Meaning
 from pyhangtrace.analyze.scene import Key, Scene
@@ -37,30 +37,69 @@ def io_wait(
     writing: bool,
 ) -> Blocked:
     """A thread in a read, write, accept or connect on one descriptor."""
-    thing = _thing(facts, fd) if facts else WaitObject(fd=fd)
-    kind = _kind(facts)
-    wait = replace(draft, kind=kind, object=thing)
+    wait = replace(draft, kind=_kind(facts), object=objects.thing(facts, fd))
     if facts is None:
         return wait
+    state = objects.condition(facts)
+    if state is not None:
+        wait = replace(wait, evidence=(*wait.evidence, f"{facts.target}: {state}"))
     if facts.kind in (FdKind.FILE, FdKind.DIRECTORY, FdKind.MEMFD, FdKind.DEVICE):
-        blocked = sample.state == "D"
-        return replace(
-            wait,
-            standing=Standing.FIRM if blocked else Standing.OPAQUE,
-            cause=Kind.IO_STALLED if blocked else Kind.UNKNOWN,
-        )
+        return _file(scene, sample, wait, facts)
+    if facts.kind is FdKind.TIMERFD and (left_s := objects.timer_left_s(facts)) is not None:
+        return _timer(wait, left_s)
     if _is_outside(facts):
-        return replace(wait, standing=Standing.IDLE, cause=Kind.IDLE)
+        return _outside(scene, wait, facts)
     if facts.kind is FdKind.PIDFD:
         return wait
+    if facts.socket is not None and not facts.socket.remote and sample.path is not None:
+        # Not connected: the call says where to.
+        wait = replace(wait, object=replace(wait.object, path=sample.path))
     return _peers(scene, wait, facts, writing=writing)
 
 
-def _thing(facts: FdFacts, fd: int | None) -> WaitObject:
-    if facts.socket is None or facts.socket.state != "LISTEN":
-        return WaitObject(fd=fd, inode=facts.inode, path=facts.target)
-    # Where it listens says more than its inode, which stands beside it.
-    return WaitObject(name="connection", fd=fd, inode=facts.inode, path=facts.socket.local or facts.target)
+def _file(scene: Scene, sample: ThreadSample, wait: Blocked, facts: FdFacts) -> Blocked:
+    """A file, in whose file system or driver the thread sleeps; that of a FUSE mount is a process."""
+    blocked = sample.state == "D"
+    where = [f"in {sample.wchan}"] if sample.wchan else []
+    if facts.fs_type is not None:
+        at = f" mounted at {facts.mount}" if facts.mount is not None else ""
+        where.append(f"{facts.target} is on a file system of type {facts.fs_type}{at}")
+    servers = sorted({holder.pid for holder in facts.peers})
+    if servers:
+        where.append(f"served by pid {', '.join(map(str, servers))}; {objects.NO_OWNER}")
+    return replace(
+        wait,
+        standing=Standing.FIRM if blocked else Standing.OPAQUE,
+        cause=Kind.IO_STALLED if blocked else Kind.UNKNOWN,
+        candidates=tuple((pid, 0) for pid in servers if pid != sample.pid),
+        evidence=(*wait.evidence, *where),
+    )
+
+
+def _timer(wait: Blocked, left_s: float) -> Blocked:
+    return replace(
+        wait,
+        kind=WaitKind.TIMER,
+        standing=Standing.TIMER,
+        cause=Kind.TIMER,
+        object=replace(wait.object, remaining_s=left_s),
+        ends_by_itself=True,
+        lasts_s=left_s,
+    )
+
+
+def _outside(scene: Scene, wait: Blocked, facts: FdFacts) -> Blocked:
+    """Work, wake-ups and signals: whoever has the object may send some, and nobody owes any."""
+    evidence = wait.evidence
+    if facts.kind is FdKind.EVENTFD:
+        evidence = (*evidence, f"{objects.NO_OWNER}: whoever has it open may add to it")
+    return replace(
+        wait,
+        standing=Standing.IDLE,
+        cause=Kind.IDLE,
+        candidates=objects.seen(scene, objects.others(facts), besides=wait.key[0]),
+        evidence=evidence,
+    )
 
 
 def _kind(facts: FdFacts | None) -> WaitKind:
@@ -87,6 +126,10 @@ def _peers(scene: Scene, wait: Blocked, facts: FdFacts, *, writing: bool) -> Blo
         evidence.append(f"{facts.target} can be {word} by pid {', '.join(map(str, ends))}")
     elif facts.kind is FdKind.PIPE and facts.holders_complete:
         evidence.append(f"nobody has the other end of {facts.target} open")
+    if writing and facts.kind in (FdKind.PIPE, FdKind.SOCKET):
+        evidence.append(f"{facts.target} is full")
+    elif facts.kind is FdKind.PIPE:
+        evidence.append(f"{facts.target} is empty")
     cause = Kind.IPC_PEER_SILENT
     if facts.kind is FdKind.PIPE or (facts.socket is not None and writing):
         cause = Kind.IPC_PIPE_FULL if writing else cause
@@ -144,8 +187,14 @@ def poll_wait(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked:
     """A thread in poll, select, epoll or accept: any one descriptor is enough to end it."""
     watched = watched_descriptors(scene, sample)
     only = watched[0] if len(watched) == 1 else None
-    thing = _thing(only, only.fd) if only else WaitObject()
-    wait = replace(draft, kind=WaitKind.POLL, object=thing, edge=Edge.ANY)
+    thing = objects.thing(only, only.fd) if only else WaitObject()
+    wait = replace(
+        draft,
+        kind=WaitKind.POLL,
+        object=thing,
+        edge=Edge.ANY,
+        evidence=(*draft.evidence, *objects.members(watched)),
+    )
     calls = draft.call
     if not watched:
         idle = calls is None or calls.meaning in (Meaning.EVENT_LOOP, Meaning.WORKER_LOOP)
@@ -158,27 +207,42 @@ def poll_wait(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked:
     pid = sample.pid
     targets: set[Key] = set()
     outside = False
+    possible: set[int] = set()
     for facts in watched:
+        ends = objects.ends(facts)
+        possible.update(ends)
         if _is_outside(facts):
             outside = True
             continue
-        ends = holders.writers(facts)
         outside = outside or (facts.kind is FdKind.SOCKET and not ends)
         # One's own end of a pair is a wake-up channel for one's own threads.
         targets.update((end, 0) for end in ends if end != pid)
     if only is not None and only.kind in (FdKind.PIPE, FdKind.SOCKET) and not _is_outside(only):
         return replace(_peers(scene, wait, only, writing=False), kind=_kind(only))
+    fires = [left for facts in watched if (left := objects.timer_left_s(facts)) is not None]
+    if fires and (wait.lasts_s is None or min(fires) < wait.lasts_s):
+        wait = replace(wait, object=replace(wait.object, remaining_s=min(fires)), ends_by_itself=True)
+        wait = replace(wait, lasts_s=min(fires))
     if outside or not targets:
-        return replace(wait, standing=Standing.IDLE, cause=Kind.IDLE)
+        return replace(
+            wait,
+            standing=Standing.IDLE,
+            cause=Kind.IDLE,
+            candidates=objects.seen(scene, possible, besides=pid),
+        )
     ordered = tuple(sorted(targets))
     outlived = _outlived(scene, wait, [end for end, _ in ordered])
+    child = only is not None and only.kind is FdKind.PIDFD
     return replace(
         wait,
+        kind=WaitKind.CHILD if child else wait.kind,
         standing=Standing.FIRM,
-        cause=Kind.IPC_NO_EOF if outlived else Kind.IPC_PEER_SILENT,
+        cause=Kind.CHILD_STUCK if child else Kind.IPC_NO_EOF if outlived else Kind.IPC_PEER_SILENT,
         targets=ordered,
         candidates=ordered,
-        holder=ReportHolder(pid=ordered[0][0]) if len(ordered) == 1 else None,
+        holder=ReportHolder(pid=ordered[0][0], alive=not scene.exited(ordered[0][0]))
+        if len(ordered) == 1
+        else None,
     )
 
 

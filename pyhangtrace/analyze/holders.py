@@ -102,11 +102,15 @@ def file_lock_of(scene: Scene, sample: ThreadSample, fd: int | None) -> FileLock
 def file_lock_holders(lock: FileLock, *, waiter: int) -> tuple[int, ...]:
     """Pids that hold it: the recorded one, or for a lock of an open file those whose descriptors carry it; where the
     kernel does not say so of descriptors, those who have the file open.
+
+    The one who took a flock may have ended, or have closed the file; whoever inherited the descriptor has it then.
     """
+    carriers = _pids(holder.pid for holder in lock.holders)
     if lock.pid > 0:
-        return (lock.pid,)
-    if lock.holders:
-        return _pids(holder.pid for holder in lock.holders)
+        inherited = lock.kind == "flock" and carriers and lock.pid not in carriers
+        return carriers if inherited else (lock.pid,)
+    if carriers:
+        return carriers
     return tuple(sorted({pid for pid in lock.openers if pid not in lock.waiters and pid != waiter}))
 
 

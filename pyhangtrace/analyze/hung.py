@@ -93,7 +93,8 @@ def _holder_unknown(case: Case, chain: Sequence[Key], cause: Kind) -> bool:
 
 def _same_trouble(case: Case, key: Key, other: Key) -> bool:
     one, two = case.waits[key], case.waits[other]
-    same_object = one.object == two.object or (one.kind is WaitKind.PYTHON_LOCK and key[0] == other[0])
+    same_thing = replace(one.object, remaining_s=None) == replace(two.object, remaining_s=None)
+    same_object = same_thing or (one.kind is WaitKind.PYTHON_LOCK and key[0] == other[0])
     return one.cause is two.cause and one.kind is two.kind and same_object and not one.targets
 
 

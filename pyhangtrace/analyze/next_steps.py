@@ -8,6 +8,7 @@ from pyhangtrace.analyze.advice import debugged, for_cycle, for_end
 from pyhangtrace.analyze.causes import busy_compiler
 from pyhangtrace.analyze.finding import Case, Finding
 from pyhangtrace.analyze.scene import Key
+from pyhangtrace.analyze.states import FREEZER
 from pyhangtrace.analyze.words import thread, waiting
 from pyhangtrace.model.kinds import Kind, Part, SourceState, State, WaitKind
 
@@ -44,9 +45,11 @@ def _for_cause(case: Case, finding: Finding) -> list[str]:
     steps: list[str] = []
     stopped = wait is not None and wait.kind is WaitKind.STOPPED and end is not None
     if stopped and end is not None:
-        process = case.scene.processes.get(end[0])
-        tracer = process.tracer_pid if process is not None else None
-        if tracer:
+        tracer = wait.holder.pid if wait is not None and wait.holder is not None else None
+        group = wait.object.path if wait is not None and wait.object.name == FREEZER else None
+        if group is not None:
+            steps.append(f"thaw the control group {group}: {_thaw(group)}")
+        elif tracer:
             steps.append(f"end the tracer, pid {tracer}: it keeps pid {end[0]} stopped")
         else:
             steps.append(f"kill -CONT {end[0]}")
@@ -96,6 +99,12 @@ def _for_cause(case: Case, finding: Finding) -> list[str]:
     elif finding.cause in (Kind.PEER_EXITED, Kind.PEER_OOM_KILLED):
         steps.append("restart the job; look for the first error in the log of the rank that is gone")
     return steps
+
+
+def _thaw(group: str) -> str:
+    if "/freezer/" in group:
+        return f"echo THAWED > {shlex.quote(group)}/freezer.state"
+    return f"echo 0 > {shlex.quote(group)}/cgroup.freeze"
 
 
 def _nobody_holds(case: Case, key: Key) -> bool:

@@ -4,25 +4,40 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from pyhangtrace.analyze import objects
 from pyhangtrace.analyze.blocked import Blocked, Standing
 from pyhangtrace.analyze.calls import python_frames, waits_for_gpu
 from pyhangtrace.analyze.progress import Progress
-from pyhangtrace.analyze.scene import Scene
+from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.analyze.spinning import Loop, describe_samples, loop_of
 from pyhangtrace.model.evidence import ThreadSample
-from pyhangtrace.model.kinds import Confidence, FrameKind, Kind, WaitKind
+from pyhangtrace.model.kinds import Confidence, FdKind, FrameKind, Kind, WaitKind
 from pyhangtrace.model.report import ReportHolder, WaitObject
+
+_USER_FAULT = "userfault"
+_QUEUED = ("rwsem_down", "down_")
+_MAP_CALLS = frozenset({"mmap", "munmap", "mprotect", "mremap", "brk", "madvise", "msync"})
+
+# Name of the object of a wait that a control group keeps up.
+FREEZER = "freezer"
+
+# A control group whose quota took more of the window than this kept its members from their work.
+THROTTLED_SHARE = 0.3
 
 
 def stopped(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
     """Stopped by a signal or a tracer."""
+    process = scene.processes.get(sample.pid)
+    if process is not None and process.frozen_by is not None and not sample.running:
+        return _frozen(draft, process.frozen_by, sample)
     if sample.state not in ("T", "t"):
         return None
-    process = scene.processes.get(sample.pid)
-    tracer = process.tracer_pid if process is not None and process.tracer_pid else None
+    tracer = sample.tracer_pid or (process.tracer_pid if process is not None else None)
     evidence = [f"state {sample.state} ({'stopped by a tracer' if tracer else 'stopped by a signal'})"]
     if tracer:
         evidence.append(f"TracerPid {tracer}")
+    else:
+        evidence.append(f"{objects.NO_OWNER}: the kernel does not keep who sent the signal")
     return replace(
         draft,
         kind=WaitKind.STOPPED,
@@ -32,6 +47,23 @@ def stopped(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | Non
         ends_by_itself=False,
         lasts_s=None,
         evidence=(*evidence, *draft.evidence),
+    )
+
+
+def _frozen(draft: Blocked, group: str, sample: ThreadSample) -> Blocked:
+    return replace(
+        draft,
+        kind=WaitKind.STOPPED,
+        standing=Standing.STOPPED,
+        cause=Kind.PEER_STOPPED,
+        object=WaitObject(name=FREEZER, path=group),
+        ends_by_itself=False,
+        lasts_s=None,
+        evidence=(
+            f"state {sample.state}, frozen by the control group {group}",
+            f"{objects.NO_OWNER}: the kernel does not keep who froze the group",
+            *draft.evidence,
+        ),
     )
 
 
@@ -45,16 +77,31 @@ def running(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | Non
     evidence = [f"state {sample.state}, on the CPU"]
     if share is not None and scene.evidence.window_s > 0:
         evidence.append(f"{share:.2f} s CPU within {scene.evidence.window_s:.1f} s")
+    throttled = throttled_share(scene, sample.pid)
+    if throttled > THROTTLED_SHARE:
+        group = scene.processes[sample.pid].cpu_cgroup
+        evidence.append(f"throttled by the CPU quota of {group} for {throttled:.0%} of the time")
     sampled = describe_samples(samples)
     if sampled is not None:
         evidence.append(sampled)
     return replace(
         draft,
-        kind=WaitKind.RUNNING,
+        kind=WaitKind.THROTTLED if throttled > THROTTLED_SHARE else WaitKind.RUNNING,
         standing=Standing.RUNNING,
-        cause=_running_cause(scene, sample, loop_of(samples)),
+        cause=Kind.CPU_THROTTLED
+        if throttled > THROTTLED_SHARE
+        else _running_cause(scene, sample, loop_of(samples)),
         evidence=tuple(evidence),
     )
+
+
+def throttled_share(scene: Scene, pid: int) -> float:
+    """For how much of the window the quota of its control group kept a process off the CPU; 0.0 if unknown."""
+    process = scene.processes.get(pid)
+    window = scene.evidence.window_s
+    if process is None or process.throttled_s_in_window is None or window <= 0:
+        return 0.0
+    return min(1.0, process.throttled_s_in_window / window)
 
 
 def _running_cause(scene: Scene, sample: ThreadSample, loop: Loop | None) -> Kind:
@@ -99,12 +146,60 @@ def kernel(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None
         kind=WaitKind.PAGE_FAULT if faults else WaitKind.IO,
         standing=Standing.FIRM,
         cause=_kernel_cause(sample, functions),
-        object=WaitObject(name=sample.wchan),
+        object=_kernel_object(scene, sample),
+        candidates=_answerers(scene, sample),
         evidence=(
             *draft.evidence,
             f"state D in {sample.wchan or (functions[0] if functions else 'the kernel')}",
+            *_kernel_words(scene, sample),
         ),
     )
+
+
+def _kernel_object(scene: Scene, sample: ThreadSample) -> WaitObject:
+    """The kernel's function, and the file that the call names."""
+    facts = scene.fds.get((sample.pid, sample.io_fds[0])) if sample.io_fds else None
+    found = objects.thing(facts, facts.fd) if facts is not None else WaitObject(path=sample.path)
+    return replace(found, name=sample.wchan)
+
+
+def _answerers(scene: Scene, sample: ThreadSample) -> tuple[Key, ...]:
+    """Who could answer: for a userfaultfd those who have it open, for a memory map's lock the thread inside of it."""
+    if _USER_FAULT in (sample.wchan or ""):
+        pids = {fd.pid for fd in scene.fds.values() if fd.kind is FdKind.USERFAULTFD}
+        return tuple((pid, 0) for pid in sorted(pids))
+    if _waits_for_map(scene, sample):
+        return tuple(
+            key
+            for key in scene.threads_of(sample.pid)
+            if key[1] != sample.tid
+            and (other := scene.thread(key)) is not None
+            and other.state == "D"
+            and not (other.wchan or "").startswith(_QUEUED)
+        )
+    return ()
+
+
+def _waits_for_map(scene: Scene, sample: ThreadSample) -> bool:
+    queued = (sample.wchan or "").startswith(_QUEUED)
+    return queued and (sample.syscall == -1 or scene.syscall(sample) in _MAP_CALLS)
+
+
+def _kernel_words(scene: Scene, sample: ThreadSample) -> list[str]:
+    words = []
+    if _USER_FAULT in (sample.wchan or ""):
+        who = sorted({fd.pid for fd in scene.fds.values() if fd.kind is FdKind.USERFAULTFD})
+        open_in = (
+            f"open in pid {', '.join(map(str, who))}" if who else "nobody that could be searched has one open"
+        )
+        words.append(f"a userfaultfd in which a fault waits: {open_in}; {objects.NO_OWNER}")
+    if _waits_for_map(scene, sample):
+        words.append(f"queues for the lock of its memory map; {objects.NO_OWNER}")
+    facts = scene.fds.get((sample.pid, sample.io_fds[0])) if sample.io_fds else None
+    if facts is not None and facts.fs_type is not None:
+        at = f" mounted at {facts.mount}" if facts.mount is not None else ""
+        words.append(f"{facts.target} is on a file system of type {facts.fs_type}{at}")
+    return words
 
 
 def _kernel_cause(sample: ThreadSample, functions: list[str]) -> Kind:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pyhangtrace.analyze import holders
+from pyhangtrace.analyze import holders, objects
 from pyhangtrace.analyze.blocked import Blocked, Standing
 from pyhangtrace.analyze.call_waits import polling
 from pyhangtrace.analyze.calls import Meaning
@@ -28,6 +28,13 @@ _POLLS = frozenset(
 
 _SLEEPS = frozenset({"nanosleep", "clock_nanosleep"})
 
+_FORKS = ("vfork", "clone", "clone3")
+
+_OPENS = ("open", "openat", "openat2", "creat")
+
+# waitid(2)
+_P_PID, _P_PIDFD = 1, 3
+
 _CHILD = frozenset({"wait4", "waitid", "vfork", "clone", "clone3"})
 
 _SIGNALS = frozenset({"pause", "rt_sigtimedwait", "rt_sigsuspend"})
@@ -47,8 +54,13 @@ def child(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
     asked: int | None = None
     if name == "wait4" and sample.args:
         asked = _signed(sample.args[0])
-    elif name == "waitid" and len(sample.args) > 1 and sample.args[0] == 1:  # P_PID
+    elif name == "waitid" and len(sample.args) > 1 and sample.args[0] == _P_PID:
         asked = sample.args[1]
+    elif name == "waitid" and len(sample.args) > 1 and sample.args[0] == _P_PIDFD:
+        facts = scene.fds.get((sample.pid, sample.args[1]))
+        asked = objects.watched_process(facts) if facts is not None else None
+    elif name in _FORKS and sample.state == "D":
+        return _vfork(scene, sample, draft, children)
     if asked is not None and asked > 0:
         return replace(
             draft,
@@ -58,7 +70,7 @@ def child(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
             targets=((asked, 0),),
             holder=ReportHolder(pid=asked, alive=not scene.exited(asked)),
         )
-    if name in ("vfork", "clone", "clone3") and sample.state != "D":
+    if name in _FORKS:
         return None
     in_loop = draft.call is not None and draft.call.op == "spawnSync"
     if name not in _CHILD and name not in _SLEEPS and not in_loop:
@@ -73,6 +85,26 @@ def child(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
         candidates=tuple((pid, 0) for pid in children),
         edge=Edge.ANY,
         progress=polling(draft) if by_frame else draft.progress,
+    )
+
+
+def _vfork(scene: Scene, sample: ThreadSample, draft: Blocked, children: tuple[int, ...]) -> Blocked:
+    """The parent sleeps until the child, which runs in its memory, ends or becomes another program."""
+    same = tuple(pid for pid in children if holders.forked_without_exec(scene, pid)) or children
+    sure = len(same) == 1
+    return replace(
+        draft,
+        kind=WaitKind.CHILD,
+        standing=Standing.FIRM if same else Standing.OPAQUE,
+        cause=Kind.CHILD_STUCK,
+        targets=tuple((pid, 0) for pid in same),
+        candidates=() if sure else tuple((pid, 0) for pid in same),
+        holder=ReportHolder(pid=same[0], alive=not scene.exited(same[0])) if sure else None,
+        edge=Edge.ALL if sure else Edge.ANY,
+        evidence=(
+            *draft.evidence,
+            f"vfork in {sample.wchan or 'the kernel'}: goes on when the child has ended",
+        ),
     )
 
 
@@ -173,16 +205,63 @@ def io(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
 
 def fifo(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
     """open(2) of a named pipe that nobody opens at the other end."""
-    in_open = scene.syscall(sample) in ("open", "openat", "openat2")
-    if not in_open or sample.wchan not in ("wait_for_partner", "fifo_open"):
+    if scene.syscall(sample) not in _OPENS or sample.wchan not in ("wait_for_partner", "fifo_open"):
         return None
     return replace(
         draft,
         kind=WaitKind.PIPE,
         standing=Standing.FIRM,
         cause=Kind.IPC_PEER_SILENT,
-        object=WaitObject(name="fifo"),
-        evidence=(*draft.evidence, f"in {sample.wchan}: nobody has the other end open"),
+        object=WaitObject(name="fifo", path=sample.path),
+        evidence=(
+            *draft.evidence,
+            f"in {sample.wchan}: nobody has the other end open; {objects.NO_OWNER}",
+        ),
+    )
+
+
+def lease(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
+    """open(2) of a file on which somebody has a lease: he is asked to give it back, and after a while it is taken."""
+    if scene.syscall(sample) not in _OPENS or "break_lease" not in (sample.wchan or ""):
+        return None
+    found = [
+        lock
+        for lock in scene.evidence.looks[-1].file_locks
+        if lock.kind == "lease" and lock.pid > 0 and sample.pid in lock.waiters and lock.pid != sample.pid
+    ]
+    lock = found[0] if found else None
+    return replace(
+        draft,
+        kind=WaitKind.FILE_LOCK,
+        standing=Standing.FIRM,
+        cause=Kind.FILE_LOCK_HELD,
+        object=WaitObject(
+            name="lease",
+            path=sample.path or (lock.path if lock else None),
+            inode=lock.inode if lock else None,
+        ),
+        targets=((lock.pid, 0),) if lock else (),
+        holder=ReportHolder(pid=lock.pid, alive=not scene.exited(lock.pid)) if lock else None,
+        evidence=(
+            *draft.evidence,
+            f"in {sample.wchan}: waits until the lease on the file is given back",
+            *((f"kernel lock table: lease on inode {lock.inode} held by {lock.pid}",) if lock else ()),
+        ),
+    )
+
+
+def ring(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
+    """io_uring_enter: waits for completions of what was asked for before, which the kernel does not list."""
+    if scene.syscall(sample) != "io_uring_enter" or len(sample.args) < 3:
+        return None
+    facts = scene.fds.get((sample.pid, sample.args[0]))
+    state = objects.condition(facts) if facts is not None else None
+    wanted = f"waits for {sample.args[2]} completion{'s' if sample.args[2] != 1 else ''}"
+    return replace(
+        draft,
+        standing=Standing.OPAQUE,
+        object=replace(objects.thing(facts, sample.args[0]), name="io_uring"),
+        evidence=(*draft.evidence, f"{wanted}{'; ' + state if state else ''}; {objects.NO_OWNER}"),
     )
 
 

@@ -61,8 +61,9 @@ def _find(case: Case, scene: Scene, matched: Matched, judged: Judged) -> Finding
     others = [
         key for key in sorted(matched.waits, key=case.order) if _has_a_say(case, key) and key not in group
     ]
+    naps = [key for key in others if _is_loop_of_shell(case, key)]
     for seeds in (group, others):
-        hung = [key for key in seeds if judged.fate(key).hung]
+        hung = [key for key in seeds if judged.fate(key).hung and key not in naps]
         if hung:
             return hung_verdict(case, hung, seeds)
     for seeds in (group, others):
@@ -91,6 +92,8 @@ def _find(case: Case, scene: Scene, matched: Matched, judged: Judged) -> Finding
         return Finding(state=State.UNKNOWN, cause=Kind.UNKNOWN)
     if anything_moves(case) or steps.taken(scene, matched.waits):
         return Finding(state=State.RUNNING, confidence=Confidence.LIKELY)
+    if naps:
+        return undecided(case, naps)
     if not is_idle(case):
         # All wait for each other in ways that record nobody: neither a hang that is proven nor an idle program.
         return Finding(state=State.UNKNOWN, cause=Kind.UNKNOWN)
@@ -101,6 +104,16 @@ def _holder_open(wait: Blocked) -> bool:
     """A lock between processes that somebody has kept for long, and what he does does not show."""
     settled = wait.kind is WaitKind.FILE_LOCK and (wait.since_s or 0.0) >= SETTLED_S and _stands(wait)
     return settled or wait.kind is WaitKind.LOCK_FILE
+
+
+def _is_loop_of_shell(case: Case, key: Key) -> bool:
+    """Waits for a child that does nothing but sleep for long: a step that takes its time, or a round of a loop."""
+    chain = case.judged.chain(key)
+    return (
+        not case.scene.who.pid_of_rank
+        and case.judged.fate(chain[-1]) is Fate.LONG_TIMER
+        and {case.waits[each].kind for each in chain[:-1]} == {WaitKind.CHILD}
+    )
 
 
 def _newest(scene: Scene) -> Iterable[ThreadSample]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from pyhangtrace.analyze import call_waits, lock_waits, python_objects, states, syscall_waits
+from pyhangtrace.analyze import call_waits, ipc_waits, lock_waits, python_objects, states, syscall_waits
 from pyhangtrace.analyze.blocked import Blocked, Standing
 from pyhangtrace.analyze.calls import Meaning, recognise
 from pyhangtrace.analyze.describe import describe_call, describe_lock, describe_syscall
@@ -64,8 +64,16 @@ def classify(scene: Scene, key: Key) -> Blocked | None:
     for rule in _RULES:
         found = rule(scene, sample, draft)
         if found is not None:
-            return _launching(scene, found)
+            return _launching(scene, _completed(scene, sample, found))
     return _launching(scene, draft)
+
+
+def _completed(scene: Scene, sample: ThreadSample, wait: Blocked) -> Blocked:
+    """With the name of an object that has one, and with what is left of a timed wait."""
+    wait = ipc_waits.named_semaphore(scene, sample, wait)
+    if not wait.ends_by_itself or wait.object.remaining_s is not None:
+        return wait
+    return replace(wait, object=replace(wait.object, remaining_s=sample.remaining_s))
 
 
 def _launching(scene: Scene, wait: Blocked) -> Blocked:
@@ -99,6 +107,10 @@ _RULES: tuple[_Rule, ...] = (
     syscall_waits.sqlite,
     syscall_waits.io,
     syscall_waits.fifo,
+    syscall_waits.lease,
+    syscall_waits.ring,
+    ipc_waits.system_v,
+    ipc_waits.posix_queue,
     lock_waits.join,
     lock_waits.import_lock,
     lock_waits.python_lock,

@@ -11,6 +11,7 @@ from pyhangtrace.analyze.phase import phase_of
 from pyhangtrace.analyze.python_objects import FUTURE
 from pyhangtrace.analyze.scene import Key
 from pyhangtrace.analyze.spinning import loop_of
+from pyhangtrace.analyze.states import FREEZER
 from pyhangtrace.model.kinds import Kind, Part, SourceState, State, WaitKind
 from pyhangtrace.model.ranks import fold
 
@@ -112,6 +113,8 @@ def waiting(case: Case, key: Key) -> str:
     age = f" for {duration(wait.since_s)}" if wait.since_s is not None and wait.since_s >= 1 else ""
     if wait.kind is WaitKind.STOPPED:
         tracer = wait.holder.pid if wait.holder is not None else None
+        if wait.object.name == FREEZER:
+            return f"is frozen by the control group {wait.object.path}{age}"
         return f"is stopped by its tracer, pid {tracer}{age}" if tracer else f"is stopped by a signal{age}"
     if wait.kind is WaitKind.RUNNING:
         return f"{_at_work(case, key)}{where(case, key)}"

@@ -1,4 +1,4 @@
-"""What a blocked thread's system call waits on: its descriptors, and when it gives up by itself.
+"""What a blocked thread's system call waits on: descriptors, paths, semaphores, and when it gives up by itself.
 
 Numbers come from the arguments, sets and times from the target's memory by way of `/proc/PID/mem`, which can be killed
 where process_vm_readv cannot. Layouts: poll(2), select(2), futex(2), the kernel's uapi headers (64-bit targets).
@@ -13,8 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pyhangtrace.collect import named_places
 from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
-from pyhangtrace.collect.procfs import PROC, read_link, read_text
+from pyhangtrace.collect.procfs import PROC, fields, read_link, read_text
 from pyhangtrace.collect.threads import parse_syscall
 from pyhangtrace.model import syscalls
 from pyhangtrace.model.evidence import ThreadSample
@@ -112,6 +113,7 @@ def collect(
             needs.setdefault(sample.pid, []).extend(pieces)
     memory = reader.run(MEMORY_TASK, list(needs), needs, deadline_s=deadline_s).values if needs else {}
     clocks = clocks or Clocks.now()
+    samples = [_stopped_by(sample, proc_root) if sample.state == "t" else sample for sample in samples]
     shifted = {pid for pid in needs if not _same_clocks(pid, proc_root)}
     return [
         _fill(
@@ -120,9 +122,17 @@ def collect(
             {} if _went_on(sample, needs, proc_root) else memory.get(sample.pid, {}),
             clocks,
             foreign_clocks=sample.pid in shifted,
+            proc_root=proc_root,
         )
         for sample in samples
     ]
+
+
+def _stopped_by(sample: ThreadSample, proc_root: str) -> ThreadSample:
+    """With the tracer of this very thread; that of the process is its main thread's."""
+    status = dict(fields(read_text(f"{proc_root}/{sample.pid}/task/{sample.tid}/status") or ""))
+    tracer = status.get("TracerPid", "")
+    return replace(sample, tracer_pid=int(tracer) or None) if tracer.isdecimal() else sample
 
 
 def _went_on(sample: ThreadSample, needs: Mapping[int, object], proc_root: str) -> bool:
@@ -151,6 +161,7 @@ def _pieces(sample: ThreadSample, call: str | None) -> list[Piece]:
     if timeout is not None and timeout.piece is not None:
         pieces.append(timeout.piece)
     pieces.extend(_set_pieces(sample, call))
+    pieces.extend(named_places.pieces(sample.args, call))
     return pieces
 
 
@@ -191,6 +202,11 @@ def _timeout(sample: ThreadSample, call: str) -> _Timeout | None:
         return in_memory(arguments[2])
     if call in ("epoll_pwait2", "semtimedop"):
         return in_memory(arguments[3])
+    if call in ("mq_timedsend", "mq_timedreceive"):
+        return in_memory(arguments[4], absolute=True, realtime=True)
+    if named_places.breaks_lease(sample, call):
+        limit_s = named_places.lease_timeout_s()
+        return _Timeout(seconds=limit_s) if limit_s else None
     if call == "futex":
         return _futex_timeout(arguments, in_memory)
     if call == "futex_waitv":
@@ -218,6 +234,7 @@ def _fill(
     clocks: Clocks,
     *,
     foreign_clocks: bool,
+    proc_root: str,
 ) -> ThreadSample:
     if call is None or len(sample.args) < 6:
         return sample
@@ -228,7 +245,14 @@ def _fill(
         requested, remaining = _times(
             timeout, sample.asleep_for_s, memory, clocks, foreign_clocks=foreign_clocks
         )
-    return replace(sample, io_fds=fds, timeout_s=requested, remaining_s=remaining)
+    return replace(
+        sample,
+        io_fds=fds,
+        timeout_s=requested,
+        remaining_s=remaining,
+        path=named_places.path(sample, call, memory, proc_root),
+        semaphores=named_places.semaphores(sample.args, call, memory),
+    )
 
 
 def _descriptors(sample: ThreadSample, call: str, memory: Mapping[Piece, bytes]) -> tuple[int, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -24,9 +25,27 @@ _ANONYMOUS = {
     "[inotify]": FdKind.INOTIFY,
     "[pidfd]": FdKind.PIDFD,
     "[io_uring]": FdKind.IO_URING,
+    "[userfaultfd]": FdKind.USERFAULTFD,
 }
 _MODES = {os.O_RDONLY: "r", os.O_WRONLY: "w", os.O_RDWR: "rw"}
 _MAX_WATCHES = 1024
+
+# Numbers of fdinfo that say what the object is, and how it stands. Source: the kernel's show_fdinfo functions.
+_DECIMAL = frozenset(
+    {"eventfd-id", "Pid", "clockid", "pending", "total", "fuse_connection", "ino"}
+    | {"SqHead", "SqTail", "CqHead", "CqTail", "CachedSqHead", "CachedCqTail", "SqThread"}
+)
+_HEXADECIMAL = frozenset({"eventfd-count", "sigmask"})
+_TIMES = frozenset({"it_value", "it_interval"})  # (seconds, nanoseconds)
+
+# One of many objects behind one link: the number that tells which.
+EVENTFD, USERFAULTFD, FUSE = "anon_inode:[eventfd]", "anon_inode:[userfaultfd]", "/dev/fuse"
+_IDENTITY = {EVENTFD: "eventfd-id", FUSE: "fuse_connection", USERFAULTFD: "pending"}
+
+_MQUEUE_SIZE = 80  # of each inode of that file system (FILENT_SIZE)
+_MQUEUE_TEXT = re.compile(r"QSIZE:(\d+)\s")
+# Asking one of these for the status of a file may take for ever; what fdinfo says has to do.
+_SERVED = ("fuse", "nfs", "cifs", "smb", "9p", "ceph", "lustre", "gpfs", "beegfs", "afs")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +62,9 @@ class Descriptor:
     nonblocking: bool = False
     watches: tuple[int, ...] = ()
     fs_type: str | None = None
+    mount: str | None = None
+    info: tuple[tuple[str, int], ...] = ()
+    queued: int | None = None
     lock_lines: tuple[str, ...] = ()
 
 
@@ -50,7 +72,7 @@ def describe_task(
     state: HelperState, pids: Sequence[int], argument: Any, progress: Progress
 ) -> Iterator[tuple[int, Any]]:
     """Task: the descriptors of each pid that `argument` asks for. Guarded, as stat(2) may ask a dead file server."""
-    mounts: dict[str, dict[int, str]] = {}
+    mounts: dict[str, dict[int, Mount]] = {}
     for pid in pids:
         progress(pid)
         described = (describe(pid, fd, state.proc_root, mounts) for fd in argument[pid])
@@ -66,7 +88,7 @@ def collect(
     return {(found.pid, found.fd): found for each in answers.values.values() for found in each}
 
 
-def describe(pid: int, fd: int, proc_root: str, mounts: dict[str, dict[int, str]]) -> Descriptor | None:
+def describe(pid: int, fd: int, proc_root: str, mounts: dict[str, dict[int, Mount]]) -> Descriptor | None:
     """One descriptor, `None` if it is closed. `mounts` keeps file system types between calls."""
     path = f"{proc_root}/{pid}/fd/{fd}"
     link = read_link(path)
@@ -74,8 +96,13 @@ def describe(pid: int, fd: int, proc_root: str, mounts: dict[str, dict[int, str]
         return None
     info = parse_fdinfo(read_text(f"{proc_root}/{pid}/fdinfo/{fd}") or "")
     kind = kind_of(link)
-    inode, device = named_inode(link), None
-    if kind is None or kind in (FdKind.MEMFD, FdKind.PIPE):
+    inode, device, queued = named_inode(link), None, None
+    mount = None
+    if kind is None and info.mount is not None:
+        mount = _mounts(pid, proc_root, mounts).get(info.mount)
+    if kind is None and mount is not None and mount.fs_type.startswith(_SERVED):
+        kind, inode, device = FdKind.FILE, dict(info.numbers).get("ino"), mount.device
+    elif kind is None or kind in (FdKind.MEMFD, FdKind.PIPE):
         try:
             status = os.stat(path)
         except OSError:
@@ -84,9 +111,11 @@ def describe(pid: int, fd: int, proc_root: str, mounts: dict[str, dict[int, str]
             kind = kind or kind_of_mode(status.st_mode, link)
             inode = status.st_ino
             device = status.st_dev if kind is not FdKind.DEVICE and kind is not FdKind.TTY else status.st_rdev
-    fs_type = None
-    if kind in (FdKind.FILE, FdKind.DIRECTORY) and info.mount is not None:
-        fs_type = _mounts(pid, proc_root, mounts).get(info.mount)
+            if kind is FdKind.FILE and mount is None and status.st_size == _MQUEUE_SIZE:
+                queued = _queued(path)
+                kind = FdKind.MQUEUE if queued is not None else kind
+    if kind not in (FdKind.FILE, FdKind.DIRECTORY, FdKind.PIPE):
+        mount = None
     return Descriptor(
         pid=pid,
         fd=fd,
@@ -97,9 +126,18 @@ def describe(pid: int, fd: int, proc_root: str, mounts: dict[str, dict[int, str]
         mode=info.mode,
         nonblocking=info.nonblocking,
         watches=info.watches,
-        fs_type=fs_type,
+        fs_type=mount.fs_type if mount is not None else None,
+        mount=printable(mount.point) if mount is not None else None,
+        info=tuple((key, value) for key, value in info.numbers if key != "ino"),
+        queued=queued,
         lock_lines=info.lock_lines,
     )
+
+
+def _queued(path: str) -> int | None:
+    """Bytes in a POSIX message queue, `None` if it is none. That another one has it open changes nothing."""
+    match = _MQUEUE_TEXT.match(read_text(path, _MQUEUE_SIZE) or "")
+    return int(match[1]) if match is not None else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +149,7 @@ class FdInfo:
     mount: int | None = None
     watches: tuple[int, ...] = ()
     lock_lines: tuple[str, ...] = ()
+    numbers: tuple[tuple[str, int], ...] = ()
 
 
 def parse_fdinfo(text: str) -> FdInfo:
@@ -118,6 +157,7 @@ def parse_fdinfo(text: str) -> FdInfo:
     mode, nonblocking, mount = "", False, None
     watches: list[int] = []
     locks: list[str] = []
+    found: list[tuple[str, int]] = []
     for line in text.splitlines():
         key, _, value = line.partition(":")
         value = value.strip()
@@ -131,9 +171,22 @@ def parse_fdinfo(text: str) -> FdInfo:
                 watches.append(int(value.split()[0]))
             elif key == "lock":
                 locks.append(value)
+            elif key in _DECIMAL:
+                found.append((key, int(value)))
+            elif key in _HEXADECIMAL:
+                found.append((key, int(value, 16)))
+            elif key in _TIMES:
+                seconds, _, nanoseconds = value.strip("()").partition(",")
+                found.append((f"{key}_ns", int(seconds) * 1_000_000_000 + int(nanoseconds)))
         except (ValueError, IndexError):
             continue
-    return FdInfo(mode, nonblocking, mount, tuple(watches), tuple(locks))
+    return FdInfo(mode, nonblocking, mount, tuple(watches), tuple(locks), tuple(found))
+
+
+def link_of_one(link: str, numbers: Collection[tuple[str, int]]) -> str:
+    """The link, with the number that tells which one of the objects behind it is meant."""
+    number = dict(numbers).get(_IDENTITY.get(link, ""))
+    return link if number is None else f"{link}#{number}"
 
 
 def kind_of(link: str) -> FdKind | None:
@@ -172,11 +225,11 @@ def named_inode(link: str) -> int | None:
     return int(number) if number.isdecimal() else None
 
 
-def _mounts(pid: int, proc_root: str, kept: dict[str, dict[int, str]]) -> dict[int, str]:
+def _mounts(pid: int, proc_root: str, kept: dict[str, dict[int, Mount]]) -> dict[int, Mount]:
     namespace = read_link(f"{proc_root}/{pid}/ns/mnt") or str(pid)
     if namespace not in kept:
         kept[namespace] = {
-            mount.id: mount.fs_type for mount in parse_mounts(read_text(f"{proc_root}/{pid}/mountinfo") or "")
+            mount.id: mount for mount in parse_mounts(read_text(f"{proc_root}/{pid}/mountinfo") or "")
         }
     return kept[namespace]
 
@@ -188,6 +241,7 @@ class Mount:
     id: int
     point: str
     fs_type: str
+    device: int | None = None
 
 
 def parse_mounts(text: str) -> list[Mount]:
@@ -197,7 +251,10 @@ def parse_mounts(text: str) -> list[Mount]:
         left, _, right = line.partition(" - ")
         words, kind = left.split(), right.split()
         if len(words) > 4 and kind and words[0].isdecimal():
-            mounts.append(Mount(int(words[0]), words[4].replace("\\040", " "), kind[0]))
+            major, _, minor = words[2].partition(":")
+            known = major.isdecimal() and minor.isdecimal()
+            device = os.makedev(int(major), int(minor)) if known else None
+            mounts.append(Mount(int(words[0]), words[4].replace("\\040", " "), kind[0], device))
     return mounts
 
 
@@ -243,7 +300,8 @@ def find_openers(
 ) -> Openers:
     """Searches the descriptors of `first`, then of everybody else, for these links until the time is up.
 
-    A link is enough: pipes and sockets carry their inode in it, files their path (in the holder's own view).
+    A link is enough: pipes and sockets carry their inode in it, files their path (in the holder's own view). Event
+    counters are told apart by number (`link_of_one`), and only searched for in `first`.
     """
     wanted = frozenset(links)
     if not wanted:
@@ -256,11 +314,16 @@ def find_openers(
     known = set(members)
     others = [pid for pid in pids(proc_root) if pid not in known]
     for position, pid in enumerate((*members, *others)):
+        if position == len(members):
+            wanted = wanted - {EVENTFD}
+            if not wanted:
+                break
         if position >= len(members) and time.monotonic() > until:
             in_time = False
             break
         if not _search(pid, wanted, by_link, proc_root):
             closed.add(pid)
+    wanted = frozenset(links)
     partial = wanted
     if others_hidden(proc_root):
         closed.add(0)
@@ -288,7 +351,8 @@ def _search(pid: int, wanted: frozenset[str], by_link: dict[str, list[Holder]], 
             continue
         if link in wanted and name.isdecimal():
             info = parse_fdinfo(read_text(f"{proc_root}/{pid}/fdinfo/{name}") or "")
-            by_link.setdefault(link, []).append(Holder(pid=pid, fd=int(name), mode=info.mode))
+            one = link_of_one(link, info.numbers)
+            by_link.setdefault(one, []).append(Holder(pid=pid, fd=int(name), mode=info.mode))
     return True
 
 

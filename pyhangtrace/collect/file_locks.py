@@ -18,7 +18,7 @@ from pyhangtrace.model.kinds import FdKind
 
 _LINE = re.compile(
     r"^(?P<id>\d+):\s+(?P<blocked>->\s+)?(?P<kind>[A-Z]+)\s+(?P<mandatory>\S+)\s+(?P<access>\S+)\s+"
-    r"(?P<pid>-?\d+)\s+(?P<major>[0-9a-f]+):(?P<minor>[0-9a-f]+):(?P<inode>\d+)\s+(?P<range>\S+\s+\S+)$"
+    r"(?P<pid>-?\d+)\s+(?:(?P<major>[0-9a-f]+):(?P<minor>[0-9a-f]+):(?P<inode>\d+)|<none>:0)\s+(?P<range>\S+\s+\S+)$"
 )
 _KINDS = {"FLOCK": "flock", "POSIX": "posix", "OFDLCK": "ofd", "LEASE": "lease", "DELEG": "lease"}
 _MAX_LINES = 20_000
@@ -45,8 +45,9 @@ def parse(text: str) -> list[LockLine]:
             kind=_KINDS[match["kind"]],
             access=match["access"].lower(),
             pid=int(match["pid"]),
-            device=os.makedev(int(match["major"], 16), int(match["minor"], 16)),
-            inode=int(match["inode"]),
+            # Who asks for a lease to be given back is queued without a file.
+            device=os.makedev(int(match["major"] or "0", 16), int(match["minor"] or "0", 16)),
+            inode=int(match["inode"] or 0),
         )
         found.append(LockLine(int(match["id"]), match["blocked"] is not None, lock))
     return found

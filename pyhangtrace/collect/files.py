@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from pyhangtrace.collect import descriptors, sockets
 from pyhangtrace.collect.descriptors import Descriptor, Openers
@@ -13,6 +14,8 @@ from pyhangtrace.model.evidence import FdFacts, Holder, SocketFacts, ThreadSampl
 from pyhangtrace.model.kinds import FdKind
 
 _MAX_FDS_PER_PROCESS = 512
+# Objects that several processes may have open, found by what /proc shows as the target of the descriptor.
+_SHARED = frozenset({FdKind.PIPE, FdKind.SOCKET, FdKind.FILE, FdKind.EVENTFD, FdKind.MQUEUE})
 _LATER_SEARCH_S = 0.05
 
 
@@ -24,6 +27,7 @@ class OpenFiles:
     sockets: dict[int, SocketFacts]
     openers: Openers
     problem: str | None
+    named: dict[str, int] = field(default_factory=dict)  # inodes of UNIX sockets that are asked for by name
 
 
 def collect(
@@ -52,11 +56,18 @@ def collect(
     missing = {pid: fds - wanted.get(pid, set()) for pid, fds in watched.items()}
     described.update(descriptors.collect(reader, missing, deadline_s=deadline_s))
 
-    facts, problem = _sockets(reader, described.values(), deadline_s=deadline_s)
+    samples = list(samples)
+    found_sockets = _sockets(reader, described.values(), samples, deadline_s=deadline_s)
+    facts = found_sockets.facts
     links = set(paths)
+    links.update(f"socket:[{inode}]" for inode in found_sockets.named.values())
+    if any("userfault" in (sample.wchan or "") for sample in samples):
+        links.add(descriptors.USERFAULTFD)
     for found in described.values():
-        if found.kind in (FdKind.PIPE, FdKind.SOCKET, FdKind.FILE):
+        if found.kind in _SHARED:
             links.add(found.link)
+        if (found.fs_type or "").startswith("fuse"):
+            links.add(descriptors.FUSE)
         if found.kind is FdKind.SOCKET and found.inode in facts and facts[found.inode].peer_inode:
             links.add(f"socket:[{facts[found.inode].peer_inode}]")
     known = before.openers if before is not None else Openers()
@@ -64,38 +75,81 @@ def collect(
     # A thread that has come to something new since the last look moves: it is not worth searching the host again.
     budget_s = search_s if before is None else min(search_s, _LATER_SEARCH_S)
     openers = known.with_more(descriptors.find_openers(new, members, budget_s=budget_s, proc_root=proc_root))
-    return OpenFiles(described, facts, openers, problem)
+    return OpenFiles(described, facts, openers, found_sockets.problem, found_sockets.named)
 
 
 def _sockets(
-    reader: GuardedReader, found: Iterable[Descriptor], *, deadline_s: float
-) -> tuple[dict[int, SocketFacts], str | None]:
-    wanted: dict[int, set[int]] = {}
+    reader: GuardedReader,
+    found: Iterable[Descriptor],
+    samples: Iterable[ThreadSample],
+    *,
+    deadline_s: float,
+) -> sockets.Found:
+    wanted: dict[int, set[int | str]] = {}
     for each in found:
         if each.kind is FdKind.SOCKET and each.inode is not None:
             wanted.setdefault(each.pid, set()).add(each.inode)
+    for sample in samples:
+        if sample.pid in wanted and sample.path is not None and sample.path.startswith(("/", "@")):
+            wanted[sample.pid].add(sample.path)
     return sockets.collect(reader, wanted, deadline_s=deadline_s)
 
 
-def facts(files: OpenFiles) -> tuple[FdFacts, ...]:
-    """The evidence, ordered by process and descriptor."""
-    return tuple(_facts(found, files) for _, found in sorted(files.described.items()))
+def user_faults(files: OpenFiles, samples: Iterable[ThreadSample]) -> tuple[FdFacts, ...]:
+    """The userfaultfds in which a fault waits, if a thread waits in one: who has them open could answer it."""
+    if not any("userfault" in (sample.wchan or "") for sample in samples):
+        return ()
+    prefix = f"{descriptors.USERFAULTFD}#"
+    found = [
+        holder
+        for link, holders in files.openers.by_link.items()
+        if link.startswith(prefix) and link != f"{prefix}0"
+        for holder in holders
+    ]
+    return tuple(
+        FdFacts(
+            pid=holder.pid,
+            fd=holder.fd or 0,
+            kind=FdKind.USERFAULTFD,
+            target=descriptors.USERFAULTFD,
+            mode=holder.mode,
+            holders_complete=descriptors.USERFAULTFD not in files.openers.partial,
+        )
+        for holder in found
+    )
 
 
-def _facts(found: Descriptor, files: OpenFiles) -> FdFacts:
+def facts(files: OpenFiles, samples: Iterable[ThreadSample] = ()) -> tuple[FdFacts, ...]:
+    """The evidence, ordered by process and descriptor. `samples` say which sockets are asked for by name."""
+    named = {
+        (sample.pid, sample.io_fds[0]): files.named[sample.path]
+        for sample in samples
+        if sample.path in files.named and len(sample.io_fds) == 1
+    }
+    return tuple(_facts(found, files, named.get(key)) for key, found in sorted(files.described.items()))
+
+
+def _facts(found: Descriptor, files: OpenFiles, asked: int | None) -> FdFacts:
     others: tuple[Holder, ...] = ()
     peers: tuple[Holder, ...] = ()
     about = None
-    if found.kind in (FdKind.PIPE, FdKind.SOCKET, FdKind.FILE):
+    queued = found.queued
+    if found.kind in _SHARED:
         others = tuple(
             holder
-            for holder in files.openers.of(found.link)
+            for holder in files.openers.of(descriptors.link_of_one(found.link, found.info))
             if (holder.pid, holder.fd) != (found.pid, found.fd)
         )
     if found.kind is FdKind.SOCKET and found.inode is not None:
         about = files.sockets.get(found.inode)
+        if about is not None and about.peer_inode is None and asked is not None:
+            about = replace(about, peer_inode=asked)
         if about is not None and about.peer_inode is not None:
             peers = files.openers.of(f"socket:[{about.peer_inode}]")
+        queued = about.rx_queue if about is not None else None
+    if (found.fs_type or "").startswith("fuse") and found.device is not None:
+        served = ("fuse_connection", os.minor(found.device))
+        peers = files.openers.of(descriptors.link_of_one(descriptors.FUSE, [served]))
     return FdFacts(
         pid=found.pid,
         fd=found.fd,
@@ -107,8 +161,11 @@ def _facts(found: Descriptor, files: OpenFiles) -> FdFacts:
         nonblocking=found.nonblocking,
         others=others,
         peers=peers,
-        socket=replace(about) if about is not None else None,
+        socket=about,
         watches=found.watches,
+        queued=queued,
         fs_type=found.fs_type,
+        mount=found.mount,
+        info=found.info,
         holders_complete=found.link not in files.openers.partial,
     )

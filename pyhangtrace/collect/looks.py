@@ -7,7 +7,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from pyhangtrace.collect import arguments, file_locks, files, lock_files, stacks
+from pyhangtrace.collect import arguments, file_locks, files, ipc, lock_files, stacks
 from pyhangtrace.collect.guarded import GuardedReader
 from pyhangtrace.collect.named_values import NAMED_LOCALS
 from pyhangtrace.collect.processes import read_uptime
@@ -74,6 +74,7 @@ class Looker:
         table = file_locks.read(self.proc_root)
         locks = file_locks.concerning(table or (), (*self.job, *pids), ())
         known_paths = file_locks.paths(locks, proc_root=self.proc_root)
+        queues, ipc_problem = ipc.collect(self.reader, samples, machine=self.machine, deadline_s=left())
         polled, trouble = lock_files.collect(self.reader, lock_files.paths(samples), deadline_s=left())
         open_files = files.collect(
             self.reader,
@@ -99,7 +100,8 @@ class Looker:
             at_s=round(taken - self.began, 4) if self.began is not None else 0.0,
             threads=tuple(samples),
             tasks=tuple(task for shown in pictures.values() for task in shown.tasks),
-            fds=files.facts(open_files),
+            fds=_distinct_fds((*files.user_faults(open_files, samples), *files.facts(open_files, samples))),
+            ipc=queues,
             file_locks=file_locks.complete(locks, known_paths, open_files.openers, proc_root=self.proc_root),
             lock_files=lock_files.complete(
                 polled, open_files.openers, self.job, self.table, read_uptime(self.proc_root)
@@ -112,6 +114,7 @@ class Looker:
                 locks_known=table is not None,
                 open_files=open_files,
                 trouble=trouble,
+                ipc_problem=ipc_problem,
             ),
         )
         return Seen(look=look, taken=taken, pictures=pictures, files=open_files, coverage=coverage)
@@ -129,12 +132,14 @@ def joined(first: Seen, more: Seen) -> Seen:
         lock_files=tuple(
             {file.path: file for file in (*more.look.lock_files, *first.look.lock_files)}.values()
         ),
+        ipc=tuple(dict.fromkeys((*first.look.ipc, *more.look.ipc))),
     )
     merged = files.OpenFiles(
         described={**first.files.described, **more.files.described},
         sockets={**first.files.sockets, **more.files.sockets},
         openers=first.files.openers.with_more(more.files.openers),
         problem=first.files.problem or more.files.problem,
+        named={**more.files.named, **first.files.named},
     )
     return replace(
         first,
@@ -175,7 +180,12 @@ def distinct_coverage(statuses: Iterable[SourceStatus]) -> tuple[SourceStatus, .
 
 
 def _coverage(
-    *, sleep_problem: str, locks_known: bool, open_files: files.OpenFiles, trouble: Sequence[str]
+    *,
+    sleep_problem: str,
+    locks_known: bool,
+    open_files: files.OpenFiles,
+    trouble: Sequence[str],
+    ipc_problem: str | None,
 ) -> tuple[SourceStatus, ...]:
     found = [
         _status("asleep times", works=not sleep_problem, reason=sleep_problem),
@@ -191,6 +201,8 @@ def _coverage(
         found.append(
             _status("sockets", works=False, reason=open_files.problem, fix="run as root; modprobe unix_diag")
         )
+    if ipc_problem is not None:
+        found.append(_status("System V IPC", works=False, reason=ipc_problem, fix="run as root"))
     if trouble:
         found.append(_status("lock files", works=False, reason="; ".join(trouble)))
     return tuple(found)

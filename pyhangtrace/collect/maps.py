@@ -46,6 +46,8 @@ _MAPPING = re.compile(
     rb"(?P<device>[0-9a-f]{2,3}:[0-9a-f]{2,5}) (?P<inode>[0-9]{1,20}) +(?P<path>[^\n]+)"
 )
 _SMALLEST = 1 << 20
+_MOST_SEMAPHORES = 32
+_SHM = "/dev/shm"
 _MOST_FILES = 48
 _SYS_CACHESTAT = 451
 _CACHESTAT_STEP = 256 << 20
@@ -70,11 +72,38 @@ def maps_task(
     for pid in pids:
         progress(pid)
         content = read_bytes(f"{state.proc_root}/{pid}/maps")
-        yield pid, parse(content) if content is not None else None
+        if content is None:
+            yield pid, None
+            continue
+        frameworks, files = parse(content)
+        yield pid, (frameworks, _with_names(files, f"{state.proc_root}/{pid}/root{_SHM}"))
+
+
+def _with_names(files: list[FileMapping], folder: str) -> list[FileMapping]:
+    """The semaphores under the names that others open them by; those that have none are left out.
+
+    sem_open makes a file of a passing name, and its maker's mapping keeps that.
+    """
+    if not any(_is_semaphore(file) for file in files):
+        return files
+    names: dict[int, str] = {}
+    try:
+        with os.scandir(folder) as entries:
+            names.update((entry.inode(), entry.name) for entry in entries if entry.name.startswith("sem."))
+    except OSError:  # gone, or not ours to see
+        names.clear()
+    kept = []
+    for file in files:
+        if _is_semaphore(file):
+            if file.inode not in names:
+                continue
+            file.path = printable(f"{_SHM}/{names[file.inode]}")
+        kept.append(file)
+    return kept
 
 
 def parse(content: bytes) -> tuple[tuple[str, ...], list[FileMapping]]:
-    """(frameworks, mapped files of a megabyte and more) from /proc/PID/maps."""
+    """(frameworks, mapped files of a megabyte and more, and semaphores) from /proc/PID/maps."""
     files: dict[tuple[bytes, bytes], FileMapping] = {}
     names: set[bytes] = set()
     # Not splitlines: the kernel escapes newlines in names, and no other character that ends a line for Python.
@@ -104,7 +133,12 @@ def parse(content: bytes) -> tuple[tuple[str, ...], list[FileMapping]]:
         name for path in names for name, pattern in _LIBRARIES if pattern.match(path[path.rfind(b"/") + 1 :])
     }
     found.update(name for name, folder in _FOLDERS if any(folder in path for path in names))
-    return tuple(sorted(found)), [file for file in files.values() if file.mapped >= _SMALLEST]
+    kept = [file for file in files.values() if file.mapped >= _SMALLEST or _is_semaphore(file)]
+    return tuple(sorted(found)), kept
+
+
+def _is_semaphore(file: FileMapping) -> bool:
+    return file.path.startswith(f"{_SHM}/sem.")
 
 
 def collect(
@@ -132,7 +166,9 @@ def shared_files(
             if key not in files or files[key].mapped < mapping.mapped:
                 files[key], owners[key] = mapping, pid
     # The files that weigh most in the sum of RSS come first.
-    order = sorted(files, key=lambda key: (-files[key].mapped * len(mappers[key]), key))[:_MOST_FILES]
+    by_weight = sorted(files, key=lambda key: (-files[key].mapped * len(mappers[key]), key))
+    named = [key for key in by_weight if _is_semaphore(files[key])][:_MOST_SEMAPHORES]
+    order = [*[key for key in by_weight if not _is_semaphore(files[key])][:_MOST_FILES], *named]
     by_pid: dict[int, list[FileMapping]] = {}
     for key in order:
         by_pid.setdefault(owners[key], []).append(files[key])

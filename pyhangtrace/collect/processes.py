@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from pyhangtrace.collect import cgroups
 from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
 from pyhangtrace.collect.procfs import (
     PROC,
@@ -103,6 +104,7 @@ def _describe(
 ) -> ProcessFacts:
     folder = f"{proc_root}/{row.pid}"
     status = dict(fields(read_text(f"{folder}/status") or ""))
+    groups = cgroups.paths(row.pid, proc_root)
     namespace = read_link(f"{folder}/ns/pid")
     zombie = row.state in "ZX"
     started = None
@@ -124,7 +126,9 @@ def _describe(
         signals_caught=_signals(status.get("SigCgt")),
         exit_code=row.exit_code if zombie else None,
         memory=read_memory(status),
-        cgroup=_cgroup(printable(line) for line in (read_text(f"{folder}/cgroup") or "").split("\n")),
+        cgroup=_cgroup(groups),
+        frozen_by=cgroups.frozen_by(groups),
+        cpu_cgroup=cgroups.quota_group(groups),
         container=len(status.get("NSpid", "").split()) > 1
         or (namespace is not None and our_namespace is not None and namespace != our_namespace),
         problem="kernel_thread" if row.kernel_thread else "zombie" if zombie else None,
@@ -162,14 +166,7 @@ def _signals(mask: str | None) -> tuple[int, ...] | None:
     return tuple(number + 1 for number in range(64) if bits >> number & 1)
 
 
-def _cgroup(lines: Iterable[str]) -> str | None:
+def _cgroup(groups: Mapping[str, str]) -> str | None:
     """The path that limits memory: of the v1 memory controller, else of the unified hierarchy."""
-    unified = None
-    for line in lines:
-        number, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        if "memory" in controllers.split(","):
-            return path
-        if number == "0" and not controllers:
-            unified = path
-    return unified
+    path = groups.get("memory", groups.get(cgroups.UNIFIED))
+    return printable(path) if path is not None else None

@@ -12,8 +12,8 @@ import os
 import socket
 import struct
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
@@ -54,7 +54,8 @@ _DIAG_TIMEOUT_S = 1.0
 def sockets_task(
     state: HelperState, pids: Sequence[int], argument: Any, progress: Progress
 ) -> Iterator[tuple[int, Any]]:
-    """Task: ({inode: SocketFacts} of the inodes asked for and their other ends, problem) per process.
+    """Task: ({inode: SocketFacts} of the inodes asked for and their other ends, {name: inode} of the UNIX sockets asked
+    for by name, problem) per process.
 
     Processes of one network namespace share one reading; the first of them gets all of it.
     """
@@ -64,7 +65,9 @@ def sockets_task(
     ours = read_link(f"{state.proc_root}/self/ns/net")
     for namespace, members in groups.items():
         progress(members[0])
-        wanted = {inode for pid in members for inode in argument[pid]}
+        wanted = {inode for pid in members for inode in argument[pid] if isinstance(inode, int)}
+        names = {name for pid in members for name in argument[pid] if isinstance(name, str)}
+        named: dict[str, int] = {}
         # All tables at once: an IPv4 socket may talk to a dual-stack one, which stands in the other table.
         found = select(
             [
@@ -81,27 +84,38 @@ def sockets_task(
             try:
                 foreign = namespace not in (ours, "?")
                 path = f"{state.proc_root}/{members[0]}/ns/net" if foreign else None
-                found.update(select(unix_sockets(path), wanted))
+                unix = unix_sockets(path)
+                named = {facts.local: inode for inode, facts in unix if facts.local in names}
+                found.update(select(unix, wanted))
             except OSError as error:
                 problem = f"socket diagnostics: {error.strerror}"
-        yield members[0], (found, problem)
+        yield members[0], (found, named, problem)
         for pid in members[1:]:
-            yield pid, ({}, problem)
+            yield pid, ({}, {}, problem)
 
 
-def collect(
-    reader: GuardedReader, wanted: dict[int, set[int]], *, deadline_s: float
-) -> tuple[dict[int, SocketFacts], str | None]:
-    """Facts by inode for the socket inodes each process waits on, and why some are missing."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """Facts by inode, inodes of UNIX sockets by name, and why some are missing."""
+
+    facts: dict[int, SocketFacts] = field(default_factory=dict)
+    named: dict[str, int] = field(default_factory=dict)
+    problem: str | None = None
+
+
+def collect(reader: GuardedReader, wanted: dict[int, set[int | str]], *, deadline_s: float) -> Found:
+    """What is known of the sockets each process waits on, by inode, or asks for, by the name they are bound to."""
     if not wanted:
-        return {}, None
+        return Found()
     answers = reader.run(SOCKETS_TASK, list(wanted), wanted, deadline_s=deadline_s)
     facts: dict[int, SocketFacts] = {}
+    named: dict[str, int] = {}
     problem = None
-    for found, trouble in answers.values.values():
+    for found, names, trouble in answers.values.values():
         facts.update(found)
+        named.update(names)
         problem = problem or trouble
-    return facts, problem or next(iter(answers.problems.values()), None)
+    return Found(facts=facts, named=named, problem=problem or next(iter(answers.problems.values()), None))
 
 
 def select(sockets: Iterable[tuple[int, SocketFacts]], wanted: set[int]) -> dict[int, SocketFacts]:
@@ -112,16 +126,36 @@ def select(sockets: Iterable[tuple[int, SocketFacts]], wanted: set[int]) -> dict
         for inode, facts in by_inode.items()
         if facts.family.startswith("tcp") and inode and facts.state != "LISTEN"
     }
+    listeners = {
+        facts.local: inode
+        for inode, facts in by_inode.items()
+        if facts.family.startswith("tcp") and facts.state == "LISTEN"
+    }
     found: dict[int, SocketFacts] = {}
     for inode in wanted & by_inode.keys():
         facts = by_inode[inode]
         peer = facts.peer_inode
         if peer is None and facts.family.startswith("tcp"):
             peer = by_ends.get((facts.remote, facts.local))
-        found[inode] = replace(facts, peer_inode=peer)
-        if peer is not None and peer in by_inode:
-            found.setdefault(peer, replace(by_inode[peer], peer_inode=inode))
+            if facts.state == "SYN_SENT":
+                peer = _listener(facts, listeners)
+        other = by_inode.get(peer) if peer is not None else None
+        found[inode] = replace(
+            facts, peer_inode=peer, peer_rx_queue=other.rx_queue if other is not None else None
+        )
+        if peer is not None and other is not None and other.state != "LISTEN":
+            found.setdefault(peer, replace(other, peer_inode=inode, peer_rx_queue=facts.rx_queue))
     return found
+
+
+def _listener(facts: SocketFacts, listeners: Mapping[str, int]) -> int | None:
+    """Who listens where a connection is asked for, if that is on this host: one asks oneself from the same address."""
+    here, there = facts.local.rpartition(":")[0], facts.remote.rpartition(":")
+    if facts.remote in listeners:
+        return listeners[facts.remote]
+    if here != there[0]:
+        return None
+    return listeners.get(f"0.0.0.0:{there[2]}") or listeners.get(f"[::]:{there[2]}")
 
 
 def parse_inet(text: str, family: str) -> Iterator[tuple[int, SocketFacts]]:

@@ -152,7 +152,9 @@ class ThreadSample:
     between. `unmerged_python` are Python frames that do not fit between the native `frames`; of a running
     thread, whose Python frames were read at another moment, the native ones stand apart. `io_fds` are the
     descriptors a read/write/poll/select/epoll waits on, `timeout_s` the requested duration of a timed call,
-    `remaining_s` what is left of it. `asleep_for_s` is the time since the thread last ran.
+    `remaining_s` what is left of it. `asleep_for_s` is the time since the thread last ran. `path` is the file or the
+    address ("/run/x", "127.0.0.1:80") that the call names, `semaphores` are the pairs (number in its set, change)
+    of a semop, `tracer_pid` is who has stopped a thread in state t.
     """
 
     pid: int
@@ -185,6 +187,9 @@ class ThreadSample:
     io_fds: tuple[int, ...] = ()
     timeout_s: float | None = None
     remaining_s: float | None = None
+    path: str | None = None
+    semaphores: tuple[tuple[int, int], ...] = ()
+    tracer_pid: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,7 +236,8 @@ class SocketFacts:
     """A socket as the kernel's tables describe it.
 
     `family`: unix, tcp, tcp6, udp, netlink, …; `state` in the kernel's words (LISTEN, ESTABLISHED,
-    SYN_SENT, …). `peer_inode` joins both ends on this host; `rx_queue`/`tx_queue` in bytes.
+    SYN_SENT, …). `peer_inode` joins both ends on this host; of a socket that is not connected yet it is the
+    listener it asks. `rx_queue`/`tx_queue` in bytes, `peer_rx_queue` what lies unread at the other end.
     """
 
     family: str
@@ -241,15 +247,18 @@ class SocketFacts:
     peer_inode: int | None = None
     rx_queue: int | None = None
     tx_queue: int | None = None
+    peer_rx_queue: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FdFacts:
     """One descriptor of one process that matters (a thread blocks on it, or a lock or wait leads to it).
 
-    `others` are all other holders of the same pipe or socket inode (also this process' other descriptors),
-    `peers` the holders of the other end of a socket. `watches` are the descriptors in an epoll set.
-    `queued` is the number of unread bytes in a pipe, where known.
+    `others` are all other holders of the same pipe, socket, message queue or event counter (also this process' other
+    descriptors), `peers` the holders of the other end of a socket, or the servers of a FUSE file system. `watches`
+    are the descriptors in an epoll set. `queued` is the number of unread bytes in a socket or message queue. Of
+    a pipe the kernel tells it only to those who have it open, and having it open would change what it does.
+    `info` are the numbers that the kernel shows of the object (fdinfo), `mount` is where its file system is mounted.
     """
 
     pid: int
@@ -267,6 +276,8 @@ class FdFacts:
     queued: int | None = None
     capacity: int | None = None
     fs_type: str | None = None
+    mount: str | None = None
+    info: tuple[tuple[str, int], ...] = ()
     holders_complete: bool = True  # every process on the host could be searched for the other holders
 
 
@@ -303,6 +314,29 @@ class LockFile:
     fs_type: str | None = None
     owner_pid: int | None = None  # pid written in the file, if it holds nothing but a number
     owner_alive: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IpcFacts:
+    """A semaphore or message queue of System V that a thread waits for. Pids are 0 if they cannot be seen from here.
+
+    `kind`: sem, msg. `id` and `key` as ipcs shows them, in the IPC namespace of `pid`. Of a semaphore: its
+    `number` in the set, its `value`, how many wait for it to grow (`waiting`), and who changed it last (`last_pid`). Of
+    a queue: `messages` and `queued` bytes in it, who sent and who received last. Neither records an owner.
+    """
+
+    pid: int
+    kind: str
+    id: int
+    key: int = 0
+    number: int | None = None
+    value: int | None = None
+    waiting: int | None = None
+    last_pid: int | None = None
+    messages: int | None = None
+    queued: int | None = None
+    last_sender: int | None = None
+    last_receiver: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -493,6 +527,9 @@ class ProcessFacts:
     identity: tuple[tuple[str, str], ...] = ()  # the few environment values that identify a rank or a job
     memory: ProcessMemory = field(default_factory=ProcessMemory)
     cgroup: str | None = None
+    frozen_by: str | None = None  # the control group that keeps it frozen
+    cpu_cgroup: str | None = None  # the nearest one with a CPU quota, by its path below the controller
+    throttled_s_in_window: float | None = None  # how long that quota kept its members off the CPU
     container: bool = False  # another PID namespace than ours
     gone: bool = False  # disappeared between the first and the last look
     cpu_s_in_window: float | None = None
@@ -511,6 +548,7 @@ class Look:
     file_locks: tuple[FileLock, ...] = ()
     lock_files: tuple[LockFile, ...] = ()
     tasks: tuple[TaskSample, ...] = ()
+    ipc: tuple[IpcFacts, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -229,4 +229,6 @@ class FdKind(str, Enum):
     TTY = "tty"
     MEMFD = "memfd"
     IO_URING = "io_uring"
+    USERFAULTFD = "userfaultfd"
+    MQUEUE = "mqueue"
     OTHER = "other"

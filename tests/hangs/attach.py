@@ -36,6 +36,17 @@ def tool() -> list[str]:
     return [os.environ.get("HANGTRACE") or str(Path(sys.executable).parent / "hangtrace")]
 
 
+def look(pid: int, *options: str) -> subprocess.CompletedProcess[bytes]:
+    """Attach once, for JSON. Raises subprocess.TimeoutExpired."""
+    return subprocess.run(
+        [*tool(), "attach", str(pid), "--json", *options],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=ATTACH_DEADLINE_S,
+        check=False,
+    )
+
+
 def try_case(case: Case, *, turn: int = 0, options: tuple[str, ...] = ()) -> Result:
     """Start the case, attach to one of its members and judge. `turn` picks the member.
 
@@ -47,13 +58,7 @@ def try_case(case: Case, *, turn: int = 0, options: tuple[str, ...] = ()) -> Res
         before = os.times()
         started = time.monotonic()
         try:
-            done = subprocess.run(
-                [*tool(), "attach", str(member.pid), "--json", *options],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=ATTACH_DEADLINE_S,
-                check=False,
-            )
+            done = look(member.pid, *options)
         except subprocess.TimeoutExpired:
             overdue = Judgement(Outcome.WRONG, (f"not done after {ATTACH_DEADLINE_S:.0f} s",))
             return Result(case.kind, role, overdue, ATTACH_DEADLINE_S, 0.0, None)

@@ -142,6 +142,8 @@ def _picture(member: Member, waits: Waits) -> str | None:
         return state
     if waits is Waits.STOPPED:
         return state if state == "T" else None
+    if waits is Waits.TRACED:
+        return state if state == "t" else None
     if waits is Waits.RUNNING:
         return state if state == "R" else None
     if waits is Waits.COMPILER:
@@ -149,6 +151,8 @@ def _picture(member: Member, waits: Waits) -> str | None:
     if state not in "SD":
         return None
     line = Path(f"/proc/{member.pid}/task/{member.tid}/syscall").read_text().split()
+    if waits is Waits.ASLEEP:
+        return " ".join(line[:3]) if line[0] != "running" else None
     numbers = _SYSCALLS[platform.machine()][waits]
     return " ".join(line[:3]) if line[0].isdigit() and int(line[0]) in numbers else None
 

@@ -143,7 +143,7 @@ def test_node_waits_for_a_child_inside_its_event_loop() -> None:
         b.native("uv_run", "node"),
         b.native("node::SyncProcessRunner::Spawn(v8::FunctionCallbackInfo<v8::Value> const&)", "node"),
     )
-    looks = b.twice(b.sleeper(100, frames=frames, syscall=b.EPOLL), b.asleep(101, seconds=7200))
+    looks = b.twice(b.sleeper(100, frames=frames, syscall=b.EPOLL), b.sleeper(101, state="T"))
     verdict = analyze(b.evidence([b.process(100), b.process(101, ppid=100)], looks)).verdict
     assert verdict.state is State.HUNG
     assert [victim.pid for victim in verdict.victims] == [100]

@@ -1,0 +1,96 @@
+"""Locks on files, and files that are locks. usage: files.py SCENE PATH"""
+
+import fcntl
+import os
+import struct
+import sys
+import time
+
+import announce
+from parts import LONG_S, child, main, wait_in
+
+F_OFD_SETLKW, F_SETLEASE = 38, 1024
+
+
+def _two(path, take):
+    """`other` holds what `waiter` asks for; each has opened the file itself."""
+    ready, done = os.pipe()
+
+    def hold():
+        take(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        os.write(done, b"x")
+
+    child("other", ready=hold)
+    os.read(ready, 1)
+    fd = os.open(path, os.O_RDWR)
+    wait_in("waiter", lambda: take(fd))
+
+
+def whole(kind):
+    return struct.pack("=hhxxxxqqixxxx", kind, os.SEEK_SET, 0, 0, 0)
+
+
+def lease(path):
+    """`other` has a lease that it does not give back when asked to."""
+    ready, done = os.pipe()
+
+    def hold():
+        with open(path, "w") as file:
+            file.write("x")
+        fd = os.open(path, os.O_RDONLY)
+        # SIGIO, the request to give it back, would end the process.
+        import signal
+
+        signal.signal(signal.SIGIO, signal.SIG_IGN)
+        fcntl.fcntl(fd, F_SETLEASE, fcntl.F_RDLCK)
+        os.write(done, b"x")
+
+    def work():
+        until = time.monotonic() + LONG_S
+        while (left := until - time.monotonic()) > 0:
+            time.sleep(left)
+
+    child("other", work, ready=hold)
+    os.read(ready, 1)
+    wait_in("waiter", lambda: os.open(path, os.O_WRONLY))
+
+
+def soft_lock(path):
+    from filelock import SoftFileLock
+
+    ready, done = os.pipe()
+
+    def hold():
+        lock = SoftFileLock(path)
+        lock.acquire()
+        globals()["kept"] = lock
+        os.write(done, b"x")
+
+    child("other", ready=hold)
+    os.read(ready, 1)
+    wait_in("waiter", lambda: SoftFileLock(path).acquire())
+
+
+def folder_lock(path):
+    """A folder that is a lock by existing, polled for."""
+    os.mkdir(path)
+    announce.member("waiter")
+    while True:
+        try:
+            os.mkdir(path)
+        except FileExistsError:
+            time.sleep(0.05)
+        else:
+            sys.exit("the wait has ended")
+
+
+main(
+    {
+        "flock": lambda path: _two(path, lambda fd: fcntl.flock(fd, fcntl.LOCK_EX)),
+        "posix": lambda path: _two(path, lambda fd: fcntl.lockf(fd, fcntl.LOCK_EX)),
+        "ofd": lambda path: _two(path, lambda fd: fcntl.fcntl(fd, F_OFD_SETLKW, whole(fcntl.F_WRLCK))),
+        "lease": lease,
+        "soft-lock": soft_lock,
+        "folder-lock": folder_lock,
+    }
+)

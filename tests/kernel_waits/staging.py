@@ -1,0 +1,101 @@
+"""What has to be done to running programs for a scene, and undone before they end."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.hangs.processes import POLL_S, NotReached, Running
+
+CGROUPS = Path("/sys/fs/cgroup")
+DEADLINE_S = 10.0
+
+
+def no_freezer() -> str | None:
+    """Why no group of the freezer of cgroup v1 can be made here."""
+    return _no_controller("freezer")
+
+
+def no_quota() -> str | None:
+    """Why no group with a quota of cgroup v1 can be made here."""
+    return _no_controller("cpu")
+
+
+def no_fuse() -> str | None:
+    """Why no FUSE file system can be mounted here."""
+    return (
+        None
+        if os.access("/dev/fuse", os.R_OK | os.W_OK) and os.geteuid() == 0
+        else "needs /dev/fuse and root"
+    )
+
+
+def no_filelock() -> str | None:
+    """Why no lock of `filelock` can be taken here."""
+    from importlib.util import find_spec
+
+    return None if find_spec("filelock") else "needs the package filelock"
+
+
+def _no_controller(name: str) -> str | None:
+    folder = CGROUPS / name
+    if (folder / "tasks").is_file() and os.access(folder, os.W_OK):
+        return None
+    return f"needs the {name} controller of cgroup v1, writable"
+
+
+@contextmanager
+def _group(controller: str, pid: int) -> Iterator[Path]:
+    """A group with this process in it, which goes back afterwards."""
+    parent = CGROUPS / controller
+    folder = parent / f"hangtrace-test-{pid}"
+    folder.mkdir()
+    try:
+        (folder / "cgroup.procs").write_text(str(pid))
+        yield folder
+    finally:
+        (parent / "cgroup.procs").write_text(str(pid))
+        folder.rmdir()
+
+
+@contextmanager
+def frozen(stage: Running) -> Iterator[None]:
+    """The waiter is frozen by its cgroup."""
+    with _group("freezer", stage.members["waiter"].pid) as folder:
+        state = folder / "freezer.state"
+        try:
+            state.write_text("FROZEN")
+            _await(state, "FROZEN")
+            yield
+        finally:
+            state.write_text("THAWED")
+            _await(state, "THAWED")
+
+
+@contextmanager
+def throttled(stage: Running) -> Iterator[None]:
+    """The waiter gets two hundredths of a CPU."""
+    with _group("cpu", stage.members["waiter"].pid) as folder:
+        (folder / "cpu.cfs_period_us").write_text("100000")
+        (folder / "cpu.cfs_quota_us").write_text("2000")
+        stat = folder / "cpu.stat"
+        try:
+            deadline = time.monotonic() + DEADLINE_S
+            while "nr_throttled 0" in stat.read_text():
+                if time.monotonic() > deadline:
+                    raise NotReached("never throttled")
+                time.sleep(POLL_S)
+            yield
+        finally:
+            (folder / "cpu.cfs_quota_us").write_text("-1")
+
+
+def _await(file: Path, word: str) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while file.read_text().strip() != word:
+        if time.monotonic() > deadline:
+            raise NotReached(f"{file} is not {word}")
+        time.sleep(POLL_S)
