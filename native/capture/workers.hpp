@@ -8,8 +8,8 @@ namespace hangtrace::capture {
 /// CPUs that the calling thread may run on, at least one.
 std::size_t allowed_cpus();
 
-/// Lets this process open so many descriptors more without growing its table of them: as long as it has several
-/// threads, each growth waits until all CPUs have been through the scheduler.
+/// Lets this process open so many descriptors more without growing its table of them: as long as it has
+/// several threads, each growth waits until all CPUs have been through the scheduler.
 void expect_descriptors(std::size_t count);
 
 /// Calls begin(i) and then work(i) for each i below `count`, by up to `workers` threads of which the caller
