@@ -69,11 +69,11 @@ def _spinning(draft: Blocked) -> Progress:
     return Progress.REARMED if spins else draft.progress
 
 
-def polling(draft: Blocked) -> Progress:
-    """The progress of a wait that looks again and again: it moves, and still waits."""
+def polling(draft: Blocked, *, naps: bool = False) -> Progress:
+    """The progress of a wait that looks again and again, in a call that is known for it or between `naps`."""
     # The store's client sleeps and tries again: it moves, and still waits.
     moving = draft.progress in (Progress.MOVING, Progress.RUNNING)
-    return Progress.REARMED if moving and draft.call is not None else draft.progress
+    return Progress.REARMED if moving and (naps or draft.call is not None) else draft.progress
 
 
 def _shared(sample: ThreadSample) -> bool:

@@ -70,6 +70,10 @@ def _for_cause(case: Case, finding: Finding) -> list[str]:
     elif finding.cause is Kind.COMPILE_RUNNING and end is not None:
         compiler = busy_compiler(case.scene, end[0]) or end[0]
         steps.append(f"wait for the compiler (pid {compiler}), or compile once before all ranks start")
+    elif finding.cause is Kind.CPU_THROTTLED and pid is not None:
+        process = case.scene.processes.get(pid)
+        group = process.cpu_cgroup if process is not None else None
+        steps.append(f"raise the CPU quota of {group or 'its control group'}, or run fewer threads in it")
     elif finding.cause in (Kind.CPU_BUSY, Kind.CPU_SPIN) and pid is not None:
         at = end[0] if end is not None and end[0] > 0 else pid
         steps.append(f"perf top -p {at}: see where it spends its time")

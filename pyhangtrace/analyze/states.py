@@ -28,7 +28,7 @@ THROTTLED_SHARE = 0.3
 def stopped(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
     """Stopped by a signal or a tracer."""
     process = scene.processes.get(sample.pid)
-    if process is not None and process.frozen_by is not None and not sample.running:
+    if process is not None and process.frozen_by is not None and _may_be_frozen(sample):
         return _frozen(draft, process.frozen_by, sample)
     if sample.state not in ("T", "t"):
         return None
@@ -48,6 +48,12 @@ def stopped(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | Non
         lasts_s=None,
         evidence=(*evidence, *draft.evidence),
     )
+
+
+def _may_be_frozen(sample: ThreadSample) -> bool:
+    """The group may have been thawed since it was looked at: a thread that sleeps elsewhere by now is not frozen."""
+    where = sample.wchan or ""
+    return not sample.running and (not where or "refrigerator" in where or "freezer" in where)
 
 
 def _frozen(draft: Blocked, group: str, sample: ThreadSample) -> Blocked:
@@ -153,6 +159,18 @@ def kernel(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None
             f"state D in {sample.wchan or (functions[0] if functions else 'the kernel')}",
             *_kernel_words(scene, sample),
         ),
+    )
+
+
+def named_file(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
+    """Asleep in a call that names a file or an address; the kernel's function says what it does there."""
+    if sample.path is None:
+        return None
+    where = (f"in {sample.wchan}",) if sample.wchan else ()
+    return replace(
+        draft,
+        object=WaitObject(path=sample.path, name=sample.wchan),
+        evidence=(*draft.evidence, *where),
     )
 
 

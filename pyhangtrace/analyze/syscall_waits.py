@@ -276,6 +276,8 @@ def sleep(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
         return None
     if empty and name in ("select", "pselect6", "poll", "ppoll") and _nfds(sample, name) != 0:
         return None
+    if sample.polls_for is not None and draft.call is None:
+        return _polls_for_file(sample, draft)
     return replace(
         draft,
         kind=WaitKind.TIMER,
@@ -283,6 +285,24 @@ def sleep(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
         cause=Kind.TIMER,
         object=WaitObject(remaining_s=sample.remaining_s),
         ends_by_itself=True,
+    )
+
+
+def _polls_for_file(sample: ThreadSample, draft: Blocked) -> Blocked:
+    """A loop of the program's own that looks for a file, whose path does not show, and naps."""
+    return replace(
+        draft,
+        kind=WaitKind.LOCK_FILE,
+        standing=Standing.OPAQUE,
+        cause=Kind.UNKNOWN,
+        basis=Confidence.POSSIBLE,
+        progress=polling(draft, naps=True),
+        ends_by_itself=False,
+        lasts_s=None,
+        evidence=(
+            *draft.evidence,
+            f"its source naps inside of `{sample.polls_for}`: it looks for a file again and again; {objects.NO_OWNER}",
+        ),
     )
 
 

@@ -23,6 +23,7 @@ from pyhangtrace.analyze.working import (
     late,
     short,
     straggler,
+    throttled,
     undecided,
 )
 from pyhangtrace.model.evidence import ThreadSample
@@ -90,6 +91,9 @@ def _find(case: Case, scene: Scene, matched: Matched, judged: Judged) -> Finding
         return Finding(state=State.UNKNOWN, cause=Kind.UNKNOWN, chain=(on_gpu[0],))
     if not any(sample.syscall is not None or sample.frames or sample.running for sample in _newest(scene)):
         return Finding(state=State.UNKNOWN, cause=Kind.UNKNOWN)
+    held_back = throttled(case)
+    if held_back is not None:
+        return held_back
     if anything_moves(case) or steps.taken(scene, matched.waits):
         return Finding(state=State.RUNNING, confidence=Confidence.LIKELY)
     if naps:
@@ -108,12 +112,12 @@ def _holder_open(wait: Blocked) -> bool:
 
 def _is_loop_of_shell(case: Case, key: Key) -> bool:
     """Waits for a child that does nothing but sleep for long: a step that takes its time, or a round of a loop."""
+    if case.scene.who.pid_of_rank or case.waits[key].kind is not WaitKind.CHILD:
+        return False
     chain = case.judged.chain(key)
-    return (
-        not case.scene.who.pid_of_rank
-        and case.judged.fate(chain[-1]) is Fate.LONG_TIMER
-        and {case.waits[each].kind for each in chain[:-1]} == {WaitKind.CHILD}
-    )
+    return case.judged.fate(chain[-1]) is Fate.LONG_TIMER and {
+        case.waits[each].kind for each in chain[:-1]
+    } == {WaitKind.CHILD}
 
 
 def _newest(scene: Scene) -> Iterable[ThreadSample]:

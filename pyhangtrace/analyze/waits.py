@@ -120,4 +120,5 @@ _RULES: tuple[_Rule, ...] = (
     syscall_waits.signals,
     lock_waits.futex,
     states.kernel,
+    states.named_file,
 )

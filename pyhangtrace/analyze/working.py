@@ -21,10 +21,14 @@ from pyhangtrace.analyze.graph import Fate
 from pyhangtrace.analyze.outside import keeps_time
 from pyhangtrace.analyze.progress import SETTLED_S, Progress
 from pyhangtrace.analyze.scene import Key
+from pyhangtrace.analyze.states import throttled_share
 from pyhangtrace.model.kinds import Confidence, Kind, Part, Role, State, WaitKind
 
 # Shorter naps than this are how loops poll; who is that late is not late in particular.
 _STRAGGLER_S = 1.0
+
+# Of the time: a quota that bites now and then is how quotas work.
+_MOSTLY = 0.5
 
 _MOVING_SHARE = 0.02
 
@@ -201,6 +205,28 @@ def undecided(case: Case, keys: Sequence[Key]) -> Finding:
         cause=Kind.UNKNOWN,
         victims=tuple(one_a_process(keys)),
         chain=case.judged.chain(seed),
+    )
+
+
+def throttled(case: Case) -> Finding | None:
+    """Somebody is kept off the CPU by the quota of its control group for most of the time."""
+    found = [
+        key
+        for key in sorted(case.waits, key=case.order)
+        if case.waits[key].kind is WaitKind.THROTTLED
+        and case.waits[key].service is None
+        and (process := case.scene.processes.get(key[0])) is not None
+        and process.role is not Role.OUTSIDER
+        and throttled_share(case.scene, key[0]) > _MOSTLY
+    ]
+    if not found:
+        return None
+    return Finding(
+        state=State.SLOW,
+        cause=Kind.CPU_THROTTLED,
+        confidence=Confidence.LIKELY,
+        named=tuple(name_of(case, key, Part.CULPRIT) for key in one_a_process(found)),
+        chain=(found[0],),
     )
 
 

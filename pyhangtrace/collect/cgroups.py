@@ -5,12 +5,12 @@ Source: the kernel's Documentation/admin-guide/cgroup-v1/freezer-subsystem.rst, 
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pyhangtrace.collect.procfs import PROC, printable, read_text
 
 ROOT = "/sys/fs/cgroup"
+_DEEPEST = 64
 UNIFIED = ""  # in place of a controller's name
 
 
@@ -27,25 +27,35 @@ def paths(pid: int, proc_root: str = PROC) -> dict[str, str]:
 
 def frozen_by(groups: Mapping[str, str], root: str = ROOT) -> str | None:
     """The group that keeps a process frozen, `None` if it is not, or if that cannot be seen."""
-    first = groups.get("freezer")
-    if first is not None:
-        state = read_text(f"{root}/freezer{first}/freezer.state") if first != "/" else None
-        return _culprit_v1(root, first) if state is not None and state.strip() == "FROZEN" else None
-    unified = groups.get(UNIFIED)
-    if unified in (None, "/"):
-        return None
-    events = read_text(f"{root}{unified}/cgroup.events") or ""
-    return printable(f"{root}{unified}") if "frozen 1" in events.split("\n") else None
+    above = _with_those_above(groups.get("freezer"))
+    if above:
+        state = read_text(f"{root}/freezer{above[0]}/freezer.state")
+        return _culprit_v1(root, above) if state is not None and state.strip() == "FROZEN" else None
+    for unified in _with_those_above(groups.get(UNIFIED))[:1]:
+        events = read_text(f"{root}{unified}/cgroup.events") or ""
+        return printable(f"{root}{unified}") if "frozen 1" in events.split("\n") else None
+    return None
 
 
-def _culprit_v1(root: str, path: str) -> str:
+def _with_those_above(path: str | None) -> list[str]:
+    """A group's path and those of the groups it is in, nearest first, without the root, which has no limits.
+
+    What lies outside of our own namespace of control groups, above its root, cannot be read.
+    """
+    names = (path or "").split("/")
+    if names[0] or ".." in names:
+        return []
+    names = [name for name in names if name][:_DEEPEST]
+    return ["/" + "/".join(names[:size]) for size in range(len(names), 0, -1)]
+
+
+def _culprit_v1(root: str, above: Sequence[str]) -> str:
     # A group is frozen with the one above it: it is that one that has to be thawed.
-    frozen = path
-    while path not in ("", "/"):
+    frozen = above[0]
+    for path in above:
         own = read_text(f"{root}/freezer{path}/freezer.self_freezing")
         if own is not None and own.strip() == "1":
             frozen = path
-        path = os.path.dirname(path)
     return printable(f"{root}/freezer{frozen}")
 
 
@@ -55,11 +65,10 @@ def quota_group(groups: Mapping[str, str], root: str = ROOT) -> str | None:
         (f"{root}/cpu", groups.get("cpu"), "cpu.cfs_quota_us", "-1"),
         (root, groups.get(UNIFIED), "cpu.max", "max"),
     ):
-        while path not in (None, "", "/"):
-            limit = read_text(f"{base}{path}/{name}")
+        for each in _with_those_above(path):
+            limit = read_text(f"{base}{each}/{name}")
             if limit is not None and limit.split()[:1] != [unlimited]:
-                return f"{base}{path}"
-            path = os.path.dirname(path or "")
+                return f"{base}{each}"
     return None
 
 

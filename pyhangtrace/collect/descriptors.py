@@ -29,6 +29,7 @@ _ANONYMOUS = {
 }
 _MODES = {os.O_RDONLY: "r", os.O_WRONLY: "w", os.O_RDWR: "rw"}
 _MAX_WATCHES = 1024
+_LONGEST_DEVICE = 16  # "4095:1048575" and some room
 
 # Numbers of fdinfo that say what the object is, and how it stands. Source: the kernel's show_fdinfo functions.
 _DECIMAL = frozenset(
@@ -252,7 +253,7 @@ def parse_mounts(text: str) -> list[Mount]:
         words, kind = left.split(), right.split()
         if len(words) > 4 and kind and words[0].isdecimal():
             major, _, minor = words[2].partition(":")
-            known = major.isdecimal() and minor.isdecimal()
+            known = major.isdecimal() and minor.isdecimal() and len(words[2]) < _LONGEST_DEVICE
             device = os.makedev(int(major), int(minor)) if known else None
             mounts.append(Mount(int(words[0]), words[4].replace("\\040", " "), kind[0], device))
     return mounts

@@ -7,7 +7,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from pyhangtrace.collect import arguments, file_locks, files, ipc, lock_files, stacks
+from pyhangtrace.collect import arguments, file_locks, files, ipc, lock_files, nap_loops, stacks
 from pyhangtrace.collect.guarded import GuardedReader
 from pyhangtrace.collect.named_values import NAMED_LOCALS
 from pyhangtrace.collect.processes import read_uptime
@@ -71,6 +71,7 @@ class Looker:
             deadline_s=left(),
             proc_root=self.proc_root,
         )
+        samples = nap_loops.collect(self.reader, samples, machine=self.machine, deadline_s=left())
         table = file_locks.read(self.proc_root)
         locks = file_locks.concerning(table or (), (*self.job, *pids), ())
         known_paths = file_locks.paths(locks, proc_root=self.proc_root)

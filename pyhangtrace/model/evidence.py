@@ -154,7 +154,8 @@ class ThreadSample:
     descriptors a read/write/poll/select/epoll waits on, `timeout_s` the requested duration of a timed call,
     `remaining_s` what is left of it. `asleep_for_s` is the time since the thread last ran. `path` is the file or the
     address ("/run/x", "127.0.0.1:80") that the call names, `semaphores` are the pairs (number in its set, change)
-    of a semop, `tracer_pid` is who has stopped a thread in state t.
+    of a semop, `tracer_pid` is who has stopped a thread in state t. `polls_for` are the words by which the source of a
+    loop that naps says that it looks for a file ("except FileExistsError", "while exists()").
     """
 
     pid: int
@@ -190,6 +191,7 @@ class ThreadSample:
     path: str | None = None
     semaphores: tuple[tuple[int, int], ...] = ()
     tracer_pid: int | None = None
+    polls_for: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyhangtrace import _native
-from pyhangtrace.collect import descriptors, file_locks, kernel, maps, procfs, sockets, threads
+from pyhangtrace.collect import descriptors, file_locks, ipc, kernel, maps, procfs, sockets, threads
 from pyhangtrace.collect.processes import describe
 from pyhangtrace.discover import recognise
 from pyhangtrace.model.evidence import OomKill
@@ -127,6 +127,9 @@ def test_tables_survive_garbage(raw: bytes) -> None:
     for family in ("tcp", "tcp6"):
         msgspec.json.encode([str(found) for found in sockets.parse_inet("head\n" + text, family)])
     descriptors.parse_mounts(text)
+    descriptors.parse_fdinfo(text)
+    list(ipc.parse_queues("head\n" + text, 1))
+    list(ipc.parse_keys("head\n" + text))
     maps.parse(raw)
     kills: list[OomKill] = []
     xids: list[str] = []

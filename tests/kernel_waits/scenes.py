@@ -209,7 +209,7 @@ PROCESSES = (
         members={"waiter": ANY},
         around=staging.throttled,
         needs=staging.no_quota,
-        states=("slow", "running", "busy"),
+        states=("slow",),
     ),
 )
 
@@ -312,11 +312,20 @@ FILES = (
     scene(
         "folder-lock",
         ("files.py", "folder-lock", FILE),
-        Expected(kind=("timer",), timed=True, since=False),
+        Expected(kind=("lock_file",), since=False, nobody=True, says=("FileExistsError",)),
         members={"waiter": ANY},
-        states=("unknown", "running"),
+        states=("unknown",),
         may_name=(),
-        limit="a loop of the program's own that looks and naps: what it looks for does not show",
+    ),
+    healthy("nap-loop", ("files.py", "nap-loop"), "timer", timed=True, since=False),
+    scene(
+        "folder-lock-of-a-shell",
+        ("files.py", "shell-lock", FILE),
+        Expected(kind=("child",), child=True, since=False),
+        members={"waiter": ANY},
+        states=("unknown",),
+        may_name=(),
+        limit="a shell that tries mkdir and naps looks like any loop that naps",
     ),
 )
 
@@ -333,6 +342,14 @@ PAGES = (
         Expected(kind=("io",), path="/mount/file$", candidates=("other",), says=("fuse",)),
         others=("other",),
         needs=staging.no_fuse,
+    ),
+    scene(
+        "fuse-open",
+        ("pages.py", "fuse-open", "{scratch}/mount"),
+        Expected(kind=("io",), path="/mount/file$", name="request_wait_answer"),
+        others=("other",),
+        needs=staging.no_fuse,
+        may_name=(),
     ),
 )
 

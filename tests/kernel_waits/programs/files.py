@@ -84,8 +84,27 @@ def folder_lock(path):
             sys.exit("the wait has ended")
 
 
+def nap_loop():
+    """A healthy loop that does something, now and then."""
+    announce.member("waiter")
+    while True:
+        try:
+            os.getpid()
+        except OSError:
+            return
+        time.sleep(0.05)
+
+
+def shell_lock(path):
+    os.mkdir(path)
+    announce.member("waiter")
+    os.execvp("sh", ["sh", "-c", f"until mkdir {path} 2>/dev/null; do sleep 0.1; done"])
+
+
 main(
     {
+        "nap-loop": nap_loop,
+        "shell-lock": shell_lock,
         "flock": lambda path: _two(path, lambda fd: fcntl.flock(fd, fcntl.LOCK_EX)),
         "posix": lambda path: _two(path, lambda fd: fcntl.lockf(fd, fcntl.LOCK_EX)),
         "ofd": lambda path: _two(path, lambda fd: fcntl.fcntl(fd, F_OFD_SETLKW, whole(fcntl.F_WRLCK))),

@@ -33,30 +33,40 @@ def user_fault():
 
 def fuse(path):
     """`other` serves a file system, and does not answer reads."""
+    _mounted(path, FUSE_READ)
+    file = os.open(f"{path}/file", os.O_RDONLY)
+    wait_in("waiter", lambda: os.read(file, 1))
+
+
+def _mounted(path, silent_at):
     os.mkdir(path)
     checked(LIBC.unshare(CLONE_NEWNS))
     checked(LIBC.mount(None, b"/", None, ctypes.c_ulong(MS_PRIVATE_RECURSIVE), None))
     fd = os.open("/dev/fuse", os.O_RDWR)
     options = f"fd={fd},rootmode=40000,user_id=0,group_id=0".encode()
     checked(LIBC.mount(b"pages", path.encode(), b"fuse", ctypes.c_ulong(0), options))
-    child("other", lambda: _serve(fd))
+    child("other", lambda: _serve(fd, silent_at))
     os.close(fd)
-    file = os.open(f"{path}/file", os.O_RDONLY)
-    wait_in("waiter", lambda: os.read(file, 1))
+
+
+def fuse_open(path):
+    """`other` does not answer when a file is looked up, either."""
+    _mounted(path, FUSE_LOOKUP)
+    wait_in("waiter", lambda: os.open(f"{path}/file", os.O_RDONLY))
 
 
 def _attributes(inode, mode, size):
     return struct.pack("=6Q10I", inode, size, 1, 0, 0, 0, 0, 0, 0, mode, 1, 0, 0, 0, 4096, 0)
 
 
-def _serve(fd):
+def _serve(fd, silent_at):
     """<linux/fuse.h>, as little of it as one file needs."""
     folder = _attributes(1, 0o40755, 0)
     file = _attributes(2, 0o100644, 1 << 20)
     while True:
         request = os.read(fd, 1 << 20)
         _, operation, unique, node, *_ = _IN_HEADER.unpack_from(request)
-        if operation == FUSE_READ:
+        if operation == silent_at:
             time.sleep(LONG_S)
         if operation == FUSE_INIT:
             answer = struct.pack("=4I2H2I2H2I6I", 7, 31, 65536, 0, 12, 9, 65536, 1, 1, 0, *[0] * 8)
@@ -72,4 +82,4 @@ def _serve(fd):
         os.write(fd, _OUT_HEADER.pack(16 + len(answer), 0, unique) + answer)
 
 
-main({"userfaultfd": user_fault, "fuse": fuse})
+main({"userfaultfd": user_fault, "fuse": fuse, "fuse-open": fuse_open})
