@@ -52,6 +52,9 @@ class Blocked:
     peer: int | None = None
     lasts_s: float | None = None  # what is left of a timed wait, or its whole length if that is unknown
     since_s: float | None = None
+    thread_guessed: bool = (
+        False  # the process is recorded that can end it; which of its threads, only by a rule
+    )
     own_end: bool = False  # a pipe or pair whose only other end is in the same process
     from_stdin: bool = False  # reads standard input, and the other end is not the job's
     evidence: tuple[str, ...] = ()

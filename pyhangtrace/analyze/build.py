@@ -310,6 +310,8 @@ def _ids(keys: Iterable[Key], ids: dict[Key, str]) -> list[str]:
 def _culprit(case: Case, who: Named, ids: dict[Key, str]) -> Culprit:
     if who.key is None:
         return Culprit(rank=who.rank, part=who.part)
+    if who.whole:
+        return Culprit(rank=who.rank, pid=who.key[0], part=who.part)
     sample = case.scene.thread(who.key)
     return Culprit(
         rank=who.rank,

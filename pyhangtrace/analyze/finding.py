@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyhangtrace.analyze.blocked import GROUP_KINDS, Blocked
 from pyhangtrace.analyze.collectives import Matched
@@ -21,11 +21,14 @@ NOBODY = frozenset({Kind.FILE_LOCK_STALE, Kind.LOCK_HANDOFF_LOST})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Named:
-    """Somebody the verdict names; `key` is None for a rank without a process."""
+    """Somebody the verdict names; `key` is None for a rank without a process. `whole`: the process, as nothing
+    records which of its threads it is.
+    """
 
     key: Key | None
     part: Part
     rank: int | None = None
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,11 +88,23 @@ def named_for(case: Case, chain: Sequence[Key], lead: int, cause: Kind) -> tuple
     while first + 1 < len(chain) and chain[first + 1][0] == process:
         first += 1
     part = Part.PARTY if cause in NOBODY else Part.CULPRIT
-    named = [name_of(case, chain[first], part)]
+    named = [replace(name_of(case, chain[first], part), whole=_is_guessed(case, chain, first))]
     end = chain[-1]
     if end[0] != process and end[0] > 0:
-        named.append(name_of(case, end, Part.CULPRIT))
+        whole = _is_guessed(case, chain, len(chain) - 1)
+        named.append(replace(name_of(case, end, Part.CULPRIT), whole=whole))
     return tuple(named)
+
+
+def _is_guessed(case: Case, chain: Sequence[Key], index: int) -> bool:
+    """Whether the chain came to the process of this thread by a wait that does not say for which of its threads."""
+    process = chain[index][0]
+    while index > 0 and chain[index][0] == process:
+        index -= 1
+        wait = case.waits.get(chain[index])
+        if wait is not None and wait.thread_guessed:
+            return True
+    return False
 
 
 def _is_group(case: Case, seed: Key, key: Key) -> bool:

@@ -39,18 +39,21 @@ def _settle_keeper(scene: Scene, waits: Mapping[Key, Blocked], wait: Blocked) ->
     the wait ends neither: any of them may have it, and one that does well may be about to let go.
     """
     ((pid, _),) = wait.targets
-    keys = [key for key in scene.threads_of(pid) if key in waits and waits[key].service is None]
+    keys = [key for key in scene.threads_of(pid) if key in waits and _may_lock(waits[key])]
     others = [key for key in keys if key != wait.key]
     if len(keys) < 2:
         return replace(wait, targets=(keys[0] if keys else (pid, 0),))
     # A thread that waits for work has nothing in hand, unless all do.
-    active = [key for key in others if waits[key].standing is not Standing.IDLE] or others[:1]
-    roots = {_root(waits, key, active) for key in active}
-    if len(roots) == 1 and None not in roots:
-        main = others[0]
+    active = [key for key in others if waits[key].standing is not Standing.IDLE] or others
+    # In its own process a thread may be on the way itself, and who else is on it depends on who has the lock.
+    among = active if pid != wait.key[0] or len(active) == 1 else ()
+    roots = {_root(waits, key, among) for key in among}
+    root = roots.pop() if len(roots) == 1 else None
+    if root is not None:
         return replace(
             wait,
-            targets=(main if main in active else roots.pop() or main,),
+            targets=(root,),
+            thread_guessed=True,
             basis=Confidence.LIKELY if wait.basis is Confidence.PROVEN else wait.basis,
         )
     return replace(
@@ -62,6 +65,11 @@ def _settle_keeper(scene: Scene, waits: Mapping[Key, Blocked], wait: Blocked) ->
         basis=Confidence.POSSIBLE,
         evidence=(*wait.evidence, f"which of the threads of pid {pid} has it is not recorded"),
     )
+
+
+def _may_lock(wait: Blocked) -> bool:
+    # What a launcher waits for is its work; it may do other work as well.
+    return wait.service in (None, "launcher")
 
 
 def _root(waits: Mapping[Key, Blocked], start: Key, among: Collection[Key]) -> Key | None:

@@ -16,7 +16,7 @@ from pyhangtrace.analyze.calls import FROM_ONE_ROOT
 from pyhangtrace.analyze.outside import listening, lively
 from pyhangtrace.analyze.progress import SETTLED_S, Progress
 from pyhangtrace.analyze.scene import Key, Scene
-from pyhangtrace.model.kinds import Edge, Kind, Role, WaitKind
+from pyhangtrace.model.kinds import Confidence, Edge, Kind, Role, WaitKind
 
 # A timer with more to go than this is a hang to whoever waits for it.
 LONG_TIMER_S = 60.0
@@ -434,7 +434,7 @@ def _judge_component(
     cycles: list[tuple[Key, ...]],
 ) -> None:
     # Guesses hold nobody: a wait for a signal is never part of a proof.
-    caught = {node for node in component if waits[node].standing is not Standing.IDLE}
+    caught = {node for node in component if not _is_guess(waits[node])}
     let_go = {node for node in caught if _may_let_go(waits, waits[node])}
     caught -= let_go
     outcomes.update({node: Outcome(min(_timer(waits[node]), Fate.UNKNOWN)) for node in let_go})
@@ -502,6 +502,12 @@ def _may_let_go(waits: Mapping[Key, Blocked], wait: Blocked) -> bool:
         after_it = [other for other in waits.values() if wait.key in other.targets]
         return any(other.progress is not Progress.UNMOVED for other in after_it)
     return _timer(wait) is not Fate.LONG_TIMER
+
+
+def _is_guess(wait: Blocked) -> bool:
+    """Who can end it is not known: any thread, or one of several that nothing but their place speaks for."""
+    among_several = wait.basis is Confidence.POSSIBLE and wait.edge is Edge.ANY and len(wait.targets) > 1
+    return wait.standing is Standing.IDLE or among_several
 
 
 def _stays_caught(wait: Blocked, caught: set[Key], outcomes: Mapping[Key, Outcome]) -> bool:

@@ -28,6 +28,11 @@ _NETWORK_FILE_SYSTEMS = (
 STALE_AFTER_S = 1.0
 
 
+# What a parent is in that waits for its children, or looks after them every so often.
+_WATCHES = frozenset(
+    {"wait4", "waitid", "poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait", "clock_nanosleep"}
+)
+
 # What is said of a mutex whose owner ended with it, where the owner's id is gone too.
 OWNER_DIED = "owner thread died holding it"
 
@@ -207,18 +212,28 @@ def same_shared_object(scene: Scene, key: Key) -> frozenset[int]:
 
 
 def brothers_elsewhere(scene: Scene, key: Key) -> tuple[int, ...]:
-    """Children of the same parent that do not wait for the same shared object; none if it is not shared."""
+    """Children of the same parent that do not wait for the same shared object, and that parent if it does anything
+    but wait for its children; none if it is not shared.
+    """
     waiting = same_shared_object(scene, key)
     process = scene.processes.get(key[0])
     if not waiting or process is None:
         return ()
+    family = (*scene.children.get(process.ppid, ()), *_parent_at_work(scene, process.ppid))
     return tuple(
         pid
-        for pid in scene.children.get(process.ppid, ())
+        for pid in family
         if pid not in waiting
         and scene.processes[pid].role not in (Role.OUTSIDER, Role.COMPILER)
         and "resource_tracker" not in scene.processes[pid].title
     )
+
+
+def _parent_at_work(scene: Scene, pid: int) -> tuple[int, ...]:
+    main = scene.thread((pid, pid))
+    if main is None or pid not in scene.processes:
+        return ()
+    return () if scene.syscall(main) in _WATCHES else (pid,)
 
 
 def named(sample: ThreadSample, names: Mapping[str, None] | Iterable[str]) -> str | int | None:

@@ -169,7 +169,16 @@ def _deadlock(
     confidence = confidence_of(waits, chain, cycle, Fate.CYCLE)
     others = _other_cycles(case, cycle, confidence)
     caught = {key for one in (cycle, *others) for key in one}
-    named = tuple(name_of(case, key, Part.PARTY) for key in sorted(caught, key=case.order))
+    guessed = {
+        key
+        for one in (cycle, *others)
+        for before, key in zip((one[-1], *one), one, strict=False)
+        if waits[before].thread_guessed
+    }
+    named = tuple(
+        replace(name_of(case, key, Part.PARTY), whole=key in guessed)
+        for key in sorted(caught, key=case.order)
+    )
     leading = case.judged.leading_to(caught)
     ranks = {who.key[0] for who in named if who.key is not None and who.rank is not None}
     return Finding(

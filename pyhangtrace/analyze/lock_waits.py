@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from pyhangtrace.analyze import holders, python_objects
 from pyhangtrace.analyze.blocked import Blocked, Standing
-from pyhangtrace.analyze.calls import Meaning, has_function
+from pyhangtrace.analyze.calls import Meaning, has_function, python_frames
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.model.evidence import ThreadSample
 from pyhangtrace.model.kinds import Confidence, Edge, Kind, WaitKind
@@ -162,6 +162,15 @@ def python_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked |
                 *draft.evidence,
                 f"process {sample.pid} was forked from {parent.pid} and has no other thread to release it",
             ),
+        )
+    if owner is None and sample.stack_complete and not any(python_frames(sample.frames)):
+        # C code that uses such a lock as a signal, as the watchdog of faulthandler does.
+        return replace(
+            draft,
+            kind=WaitKind.PYTHON_LOCK,
+            standing=Standing.OPAQUE,
+            basis=Confidence.POSSIBLE,
+            object=lock_object(sample),
         )
     gone = lock.kind == "python_rlock" and lock.problem == holders.NO_SUCH_OWNER
     return replace(

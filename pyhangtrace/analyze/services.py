@@ -80,6 +80,8 @@ def service_of(sample: ThreadSample) -> str | None:
     if sample.lock is not None and sample.lock.kind == "openmp":
         return "openmp worker"
     if not frames:
+        if has_function(sample.frames, "faulthandler_thread"):
+            return "faulthandler watchdog"
         for start, what in _BY_NAME:
             if sample.comm.startswith(start):
                 return what

@@ -24,6 +24,7 @@ class Shape(Enum):
     TURNS = "healthy turns"
     FED = "healthy workers"
     CROSSED = "healthy, crossed processes"
+    FILE_KEPT = "file kept by a thread"
 
 
 class Last(Enum):
@@ -42,6 +43,7 @@ class Last(Enum):
     ACCEPT = "accept"
     COMPUTE = "compute"
     EXIT = "exit"
+    WATCHED = "watched"  # naps, and has a watchdog of the standard library look after it
     TURNS = "turns"
     EAT = "eat"
     FEED = "feed"

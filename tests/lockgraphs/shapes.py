@@ -27,6 +27,7 @@ _WEIGHTS = {
     Shape.TURNS: 6,
     Shape.FED: 5,
     Shape.CROSSED: 5,
+    Shape.FILE_KEPT: 5,
 }
 
 
@@ -116,9 +117,10 @@ class _Drawing:
             # The C library refuses to join in a ring of two, and one join a ring is enough.
             joined = joined or kind.held is Held.ENDS
             chosen.append(kind)
-        if all(kind.name == "fcntl" for kind in chosen):
-            # The kernel refuses a ring of these.
-            chosen[0] = KINDS[self.language]["flock"]
+        for refused, instead in (("fcntl", "flock"), ("mutex_pi", "mutex_normal")):
+            if all(kind.name == refused for kind in chosen):
+                # The kernel refuses a ring of these.
+                chosen[0] = KINDS[self.language][instead]
         for place, kind in enumerate(chosen):
             waiter, holder = members[place], members[(place + 1) % len(members)]
             apart = self.players[waiter].process != self.players[holder].process
@@ -316,7 +318,8 @@ def _after_fork(drawing: _Drawing) -> None:
     kind = drawing.rng.choice(kinds)
     thing = drawing.thing(kind)
     # To an RLock the first thread of the child is the one that forked it.
-    by_main = kind != "rlock" and drawing.rng.random() < 0.4
+    # and a `with` block that it forked in is its own as well.
+    by_main = kind not in ("rlock", "with_lock") and drawing.rng.random() < 0.4
     holder = main if by_main else drawing.player(parent)
     drawing.holds(holder, thing)
     if holder != main:
@@ -381,6 +384,27 @@ def _crossed(drawing: _Drawing) -> None:
         drawing.holds(helper, files[number])
 
 
+def _file_kept(drawing: _Drawing) -> None:
+    """Another process has the file, by a thread that is not its main one, and either may do what it likes."""
+    rng = drawing.rng
+    file = drawing.thing(rng.choice(("flock", "ofd", "fcntl")), shared=True)
+    own = drawing.thing("condition")
+    drawing.player(drawing.process(), Last.WANT, on=file, decoy=True)
+    process = drawing.process()
+    main = drawing.idle_main(process)
+    keeper = drawing.player(process)
+    drawing.holds(keeper, file)
+    ways: list[dict[str, object]] = [
+        {"last": Last.SLEEP, "amount": DAY_MS},
+        {"last": Last.NAPS, "amount": rng.choice((20, 500, 3000))},
+        {"last": Last.AWAIT, "on": own},
+        {"last": Last.ACCEPT},
+        {"last": Last.COMPUTE},
+    ]
+    drawing.change(keeper, **rng.choice(ways))
+    drawing.change(main, **rng.choice([*ways[:4], {"last": Last.PAUSE}]))
+
+
 _SHAPES: dict[Shape, Callable[[_Drawing], None]] = {
     Shape.CYCLE: _cycle,
     Shape.CYCLE_APART: _cycle_apart,
@@ -395,6 +419,7 @@ _SHAPES: dict[Shape, Callable[[_Drawing], None]] = {
     Shape.TURNS: _turns,
     Shape.FED: _fed,
     Shape.CROSSED: _crossed,
+    Shape.FILE_KEPT: _file_kept,
 }
 
 
@@ -410,7 +435,9 @@ def _decoys(drawing: _Drawing) -> None:
         if choice < 0.5:
             drawing.player(process, Last.AWAIT, on=waited, decoy=True)
         elif choice < 0.65:
-            drawing.player(process, Last.NAPS, amount=rng.choice((50, 300, 2000)), decoy=True)
+            watched = drawing.language is Language.PYTHON and rng.random() < 0.3
+            last = Last.WATCHED if watched else Last.NAPS
+            drawing.player(process, last, amount=rng.choice((50, 300, 2000)), decoy=True)
         elif choice < 0.75:
             drawing.player(process, Last.SLEEP, amount=DAY_MS, decoy=True)
         elif choice < 0.85:

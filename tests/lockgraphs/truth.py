@@ -73,6 +73,7 @@ _STATES = {
     Shape.FED: _WELL,
     # Who naps with a lock in hand may be called slow, if anybody is.
     Shape.CROSSED: _WELL | {"slow"},
+    Shape.FILE_KEPT: _OPEN | {"slow", "busy"},
 }
 
 
@@ -82,7 +83,8 @@ def truth_of(plan: Plan) -> Truth:
     rings = _rings(plan, waits)
     states = _STATES[plan.shape]
     if any(not ring.recorded for ring in rings):
-        states |= {"unknown"}
+        # Where others move beside it, that may be all that can be said.
+        states |= {"unknown", "running"}
     return Truth(
         states=states,
         waits=waits,
@@ -173,7 +175,7 @@ def _may_name(plan: Plan, waits: Mapping[str, Wait], rings: tuple[Ring, ...]) ->
         return frozenset(on_rings)
     if plan.shape in (Shape.TURNS, Shape.FED):
         return frozenset()
-    if plan.shape is Shape.CROSSED:
+    if plan.shape in (Shape.CROSSED, Shape.FILE_KEPT):
         return frozenset(player.name for player in plan.players if player.takes)
     if plan.shape in (Shape.OWNER_GONE, Shape.AFTER_FORK):
         # Nobody alive holds it: those who want it are all that can be named.

@@ -431,11 +431,11 @@ void* play(void* argument) {
 }
 
 [[noreturn]] void run(int process) {
-  for (auto& [_, thing] : things) thing->start(process);
   for (std::size_t number = 0; number < processes.size(); ++number) {
     const Process& child = processes[number];
     if (child.parent == process && !child.late) start_child(static_cast<int>(number));
   }
+  for (auto& [_, thing] : things) thing->start(process);
   Player* first = nullptr;
   for (Player& player : players) {
     if (player.process != process) continue;

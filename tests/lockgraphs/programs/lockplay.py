@@ -1,5 +1,6 @@
 """Plays a plan, as lockplay.cpp does, with what Python has to wait on. usage: lockplay.py PLAN"""
 
+import faulthandler
 import fcntl
 import multiprocessing
 import os
@@ -235,6 +236,11 @@ def naps(_on, amount):
         time.sleep(amount / 1000)
 
 
+def watched(_on, amount):
+    faulthandler.dump_traceback_later(DAY_S)
+    naps(None, amount)
+
+
 def rearm(on, amount):
     while True:
         on.timed(amount)
@@ -263,7 +269,15 @@ def turns(on, amount):
         time.sleep(amount / 1000)
 
 
-LOOPS = {"compute": compute, "naps": naps, "rearm": rearm, "eat": eat, "feed": feed, "turns": turns}
+LOOPS = {
+    "watched": watched,
+    "compute": compute,
+    "naps": naps,
+    "rearm": rearm,
+    "eat": eat,
+    "feed": feed,
+    "turns": turns,
+}
 
 
 def start_child(number):
@@ -276,12 +290,12 @@ def start_child(number):
 
 
 def run(process):
-    for thing in THINGS.values():
-        if isinstance(thing, Pipe):
-            thing.start(process)
     for number, (parent, late) in enumerate(PROCESSES):
         if parent == process and not late:
             start_child(number)
+    for thing in THINGS.values():
+        if isinstance(thing, Pipe):
+            thing.start(process)
     first, *others = (one for one in PLAYERS if one.process == process)
     first.thread = threading.current_thread()
     for other in others:

@@ -1,0 +1,177 @@
+"""Who holds a lock, where that is not simply written down, and whom nobody may blame for it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pyhangtrace.analyze import analyze
+from pyhangtrace.analyze.holders import NO_SUCH_OWNER
+from pyhangtrace.model.evidence import FileLock, Holder, LockFacts, ThreadSample
+from pyhangtrace.model.kinds import Confidence, Kind, Part, State
+from pyhangtrace.model.report import Report
+from tests.unit.analyze import builders as b
+
+
+def flock(pid: int, tid: int | None = None) -> ThreadSample:
+    """A thread in flock(7, LOCK_EX)."""
+    return b.sleeper(pid, tid, syscall=b.FLOCK, args=(7, 2, 0, 0, 0, 0))
+
+
+def lock(inode: int, pid: int, *waiters: int, kind: str = "flock", holders: tuple[int, ...] = ()) -> FileLock:
+    carriers = tuple(Holder(pid=each, fd=7, mode="rw") for each in holders)
+    return FileLock(
+        kind=kind,
+        access="write",
+        pid=pid,
+        device=1,
+        inode=inode,
+        waiters=waiters,
+        path=f"/c/{inode}",
+        holders=carriers,
+    )
+
+
+def crossed(*threads: ThreadSample) -> Report:
+    """Two processes, each in flock of a file that the other one has."""
+    locks = [lock(1, 200, 100), lock(2, 100, 200)]
+    processes = [b.process(100), b.process(200, ppid=100)]
+    looks = b.twice(flock(100), flock(200), *threads, file_locks=locks)
+    return analyze(b.evidence(processes, looks))
+
+
+def cycle_of(report: Report, names: tuple[str, ...]) -> set[tuple[int, int]]:
+    waits = {wait.id: (wait.pid, wait.tid) for wait in report.waits}
+    return {waits[name] for name in names}
+
+
+def test_processes_of_one_thread_that_want_each_others_files_are_a_proven_deadlock() -> None:
+    verdict = crossed().verdict
+    assert (verdict.state, verdict.cause, verdict.confidence) == (
+        State.HUNG,
+        Kind.LOCK_CYCLE,
+        Confidence.PROVEN,
+    )
+
+
+def test_another_thread_may_have_the_file_and_give_it_back() -> None:
+    report = crossed(b.asleep(100, 101, seconds=0.02), b.asleep(200, 201, seconds=0.02))
+    assert report.verdict.state is State.UNKNOWN
+    assert not report.verdict.culprits
+    assert not report.verdict.cycle
+    holders = {wait.pid: wait.holder for wait in report.waits if wait.kind.value == "file_lock"}
+    assert {pid: held.pid for pid, held in holders.items() if held is not None} == {100: 200, 200: 100}
+
+
+def test_threads_that_wait_for_work_have_no_file() -> None:
+    idle = b.sleeper(100, 101, lock=None, frames=(b.py("wait", b.THREADING), b.py("next_job")))
+    verdict = crossed(idle).verdict
+    assert (verdict.state, verdict.cause, verdict.confidence) == (
+        State.HUNG,
+        Kind.LOCK_CYCLE,
+        Confidence.LIKELY,
+    )
+
+
+def test_threads_that_wait_for_the_one_with_the_file_change_nothing() -> None:
+    verdict = crossed(b.on_mutex(100, 101, owner=100)).verdict
+    assert verdict.state is State.HUNG
+    assert len(verdict.cycle) == 2
+
+
+def test_the_file_of_a_thread_of_the_same_process() -> None:
+    report = analyze(
+        b.evidence(
+            [b.process(100)],
+            b.twice(
+                b.asleep(100, seconds=9000),
+                flock(100, 101),
+                b.on_mutex(100, 102, owner=101),
+                file_locks=[lock(1, 100, 100)],
+            ),
+        )
+    )
+    assert report.verdict.state is State.UNKNOWN
+    assert not report.verdict.culprits
+
+
+def test_the_lock_of_an_open_file_is_with_whose_descriptor_carries_it() -> None:
+    waiting = b.sleeper(100, syscall=72, args=(7, 38, 0, 0, 0, 0))
+    held = lock(1, -1, kind="ofd", holders=(200,))
+    facts = replace(b.pipe(100, 7, 1), kind=b.FdKind.FILE, target="/c/1")
+    looks = b.twice(waiting, b.asleep(200, seconds=9000), fds=[facts], file_locks=[held])
+    verdict = analyze(b.evidence([b.process(100), b.process(200, ppid=100)], looks)).verdict
+    assert [(who.pid, who.tid) for who in verdict.culprits] == [(200, 200)]
+
+
+def test_the_heir_of_a_lock_is_named_and_not_who_died_with_it() -> None:
+    held = lock(1, 999, 100, holders=(200,))
+    looks = b.twice(flock(100), b.asleep(200, seconds=9000), file_locks=[held])
+    verdict = analyze(b.evidence([b.process(100), b.process(200, ppid=100)], looks)).verdict
+    assert [(who.pid, who.tid) for who in verdict.culprits] == [(200, 200)]
+
+
+def test_all_deadlocks_are_told() -> None:
+    pairs = [(101, 102, 0x8000), (103, 104, 0x9000)]
+    threads = [
+        b.on_mutex(100, tid, owner=owner, address=address + tid)
+        for one, two, address in pairs
+        for tid, owner in ((one, two), (two, one))
+    ]
+    report = analyze(b.evidence([b.process(100)], b.twice(b.asleep(100, seconds=9000), *threads)))
+    verdict = report.verdict
+    assert verdict.confidence is Confidence.PROVEN
+    shown = [cycle_of(report, names) for names in (verdict.cycle, *verdict.other_cycles)]
+    assert shown == [{(100, 101), (100, 102)}, {(100, 103), (100, 104)}]
+    assert {(who.tid, who.part) for who in verdict.culprits} == {
+        (tid, Part.PARTY) for tid in (101, 102, 103, 104)
+    }
+    assert "Another one" in verdict.summary
+
+
+def shared_lock(pid: int, key: int) -> ThreadSample:
+    """A thread in a lock of multiprocessing, which records no owner."""
+    held = LockFacts(kind="semaphore", address=key, uaddr=key, op=9, value=0, shared_key=(1, key, 0))
+    return b.sleeper(pid, lock=held, frames=(b.native("semlock_acquire"), b.py("work")))
+
+
+def test_a_lock_that_children_share_may_be_with_their_parent() -> None:
+    processes = [b.process(100), b.process(200, ppid=100), b.process(300, ppid=100)]
+    locks = [lock(1, 200, 100), lock(2, 300, 200)]
+    looks = b.twice(flock(100), flock(200), shared_lock(300, 5), file_locks=locks)
+    verdict = analyze(b.evidence(processes, looks)).verdict
+    assert not verdict.cycle
+    assert not verdict.culprits
+
+
+def test_the_watchdog_of_faulthandler_is_nobody() -> None:
+    watchdog = b.on_python_lock(
+        100,
+        101,
+        frames=(
+            b.native("PyThread_acquire_lock_timed", "libpython3.11.so"),
+            b.native("faulthandler_thread", "libpython3.11.so"),
+        ),
+    )
+    for beside in (b.running(100), b.asleep(100, seconds=1)):
+        verdict = analyze(b.evidence([b.process(100)], b.twice(beside, watchdog))).verdict
+        assert verdict.state is not State.HUNG
+        assert not verdict.culprits
+
+
+def test_c_code_that_waits_on_a_python_lock_proves_nothing() -> None:
+    waiting = b.on_python_lock(
+        100, 101, frames=(b.native("PyThread_acquire_lock_timed"), b.native("some_extension_loop"))
+    )
+    verdict = analyze(b.evidence([b.process(100)], b.twice(b.asleep(100, seconds=1), waiting))).verdict
+    assert verdict.state is not State.HUNG
+
+
+def test_an_rlock_whose_owner_has_ended_has_a_holder_that_is_gone() -> None:
+    waiting = b.on_python_lock(100)
+    assert waiting.lock is not None
+    gone = replace(waiting, lock=replace(waiting.lock, kind="python_rlock", problem=NO_SUCH_OWNER))
+    report = analyze(b.evidence([b.process(100)], b.twice(gone, b.asleep(100, 101, seconds=9000))))
+    (wait,) = [wait for wait in report.waits if wait.kind.value == "python_lock"]
+    assert wait.holder is not None
+    assert (wait.holder.tid, wait.holder.alive) == (None, False)
+    assert report.verdict.cause is Kind.LOCK_OWNER_GONE
