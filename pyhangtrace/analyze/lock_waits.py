@@ -170,7 +170,7 @@ def python_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked |
             kind=WaitKind.PYTHON_LOCK,
             standing=Standing.OPAQUE,
             basis=Confidence.POSSIBLE,
-            object=lock_object(sample),
+            object=holders.lock_object(sample),
         )
     gone = lock.kind == "python_rlock" and lock.problem == holders.NO_SUCH_OWNER
     return replace(
