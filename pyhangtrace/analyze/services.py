@@ -6,6 +6,7 @@ A serving thread can still be on a chain: a wait that leads to it (a join, a loc
 from __future__ import annotations
 
 from pyhangtrace.analyze.calls import has_function, path_has, python_frames, short
+from pyhangtrace.analyze.openmp import is_spare, place
 from pyhangtrace.model.evidence import ThreadSample
 
 # Start of the thread's name (as the kernel keeps it, 15 characters) and what it serves.
@@ -77,7 +78,7 @@ def service_of(sample: ThreadSample) -> str | None:
             return served
     if sample.tid == sample.pid:
         return None
-    if sample.lock is not None and sample.lock.kind == "openmp":
+    if sample.lock is not None and _keeps_for_a_team(sample, sample.lock.kind):
         return "openmp worker"
     if not frames:
         if has_function(sample.frames, "faulthandler_thread"):
@@ -92,6 +93,13 @@ def service_of(sample: ThreadSample) -> str | None:
     elif sample.comm.startswith("QueueFeederThre"):
         return "queue feeder"
     return None
+
+
+def _keeps_for_a_team(sample: ThreadSample, kind: str) -> bool:
+    here = place(sample.frames)
+    if here is not None and here.region is not None:
+        return False  # at work for its team, and waits for another of it
+    return kind == "openmp" or is_spare(sample.frames)
 
 
 def _by_frame(sample: ThreadSample) -> str | None:

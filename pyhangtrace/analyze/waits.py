@@ -10,7 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from pyhangtrace.analyze import call_waits, ipc_waits, lock_waits, python_objects, states, syscall_waits
+from pyhangtrace.analyze import (
+    call_waits,
+    ipc_waits,
+    lock_waits,
+    python_objects,
+    states,
+    syscall_waits,
+    teams,
+)
 from pyhangtrace.analyze.blocked import Blocked, Standing
 from pyhangtrace.analyze.calls import Meaning, recognise
 from pyhangtrace.analyze.describe import describe_call, describe_lock, describe_syscall
@@ -97,6 +105,7 @@ _RULES: tuple[_Rule, ...] = (
     states.gpu,
     states.running,
     lock_waits.owned_lock,
+    teams.team,
     call_waits.lock_file,
     call_waits.group_call,
     python_objects.future,

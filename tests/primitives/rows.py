@@ -29,6 +29,7 @@ class Owner(Enum):
     RECORDED = "recorded"
     BY_FRAMES = "by frames"  # nothing records it, but the frames of one thread leave no other: likely
     NOBODY = "not recorded"
+    LATE = "by role"  # nothing records it, but it is the only one that has not come
     GONE = "gone"  # recorded, and no such thread exists any more
 
 
@@ -261,6 +262,16 @@ def _cpp() -> list[Row]:
     ]
 
 
+def _teams(flavour: Flavour, *locks: str) -> list[Row]:
+    """OpenMP: who has not come is known by its frames; nothing records who has a lock."""
+
+    def row(name: str, kind: str, owner: Owner) -> Row:
+        return Row(flavour=flavour, name=name, kinds=(kind,), owner=owner, addressed=False)
+
+    meetings = [row(name, "barrier", Owner.LATE) for name in ("barrier", "end")]
+    return [*meetings, *(row(name, "mutex", Owner.NOBODY) for name in locks)]
+
+
 ROWS: tuple[Row, ...] = (
     *_mutexes(Flavour.C, normal=Owner.RECORDED),
     *_rwlocks(Flavour.C, writer=Owner.RECORDED),
@@ -272,5 +283,7 @@ ROWS: tuple[Row, ...] = (
     *_signals(Flavour.MUSL, normal=Owner.NOBODY),
     *_mutexes(Flavour.MUSL_STATIC, normal=Owner.NOBODY),
     *_signals(Flavour.MUSL_STATIC, normal=Owner.NOBODY),
+    *_teams(Flavour.GOMP, "critical", "lock", "ordered"),
+    *_teams(Flavour.OMP),
     # Python: rows of its own interpreters come here.
 )

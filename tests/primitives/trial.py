@@ -145,6 +145,9 @@ def _holder_problem(row: Row, wait: dict[str, Any] | None, members: Mapping[str,
     holder = wait["holder"]
     if row.owner is Owner.NOBODY:
         return f"names {holder}" if holder is not None else None
+    if row.owner is Owner.LATE:
+        only = [{"pid": members["holder"].pid, "tid": members["holder"].tid, "alive": True}]
+        return None if wait["candidates"] == only else f"candidates {wait['candidates']}"
     if holder is None:
         return f"names nobody: {wait['evidence']}"
     if row.owner is Owner.GONE:
