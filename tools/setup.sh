@@ -64,6 +64,7 @@ look_for_system_packages() {
     if [ $for_tests = yes ]; then
         has_header doctest/doctest.h || required+=(doctest-dev)
         has_browser || optional+=(chromium chromium-driver)
+        command -v musl-gcc >/dev/null || optional+=(musl-tools) # programs linked with musl
     fi
 }
 
