@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from pyhangtrace.analyze import holders
 from pyhangtrace.analyze.blocked import Blocked, Standing
-from pyhangtrace.analyze.lock_waits import lock_object
 from pyhangtrace.analyze.openmp import Place, place
 from pyhangtrace.analyze.progress import Progress
 from pyhangtrace.analyze.scene import Key, Scene
@@ -31,7 +31,7 @@ def team(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
             standing=Standing.FIRM,
             cause=Kind.LOCK_HELD,
             basis=Confidence.LIKELY,
-            object=lock_object(sample),
+            object=holders.lock_object(sample),
             targets=late,
             candidates=late,
             edge=Edge.ALL,
@@ -43,7 +43,7 @@ def team(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
         standing=Standing.FIRM,
         cause=Kind.LOCK_HELD,
         basis=Confidence.LIKELY,
-        object=lock_object(sample),
+        object=holders.lock_object(sample),
         candidates=tuple(key for key, there in members if not there.wants_lock),
         evidence=(*draft.evidence, f"{here.called}: no owner recorded"),
     )
