@@ -166,12 +166,18 @@ def named_file(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | 
     """Asleep in a call that names a file or an address; the kernel's function says what it does there."""
     if sample.path is None:
         return None
-    where = (f"in {sample.wchan}",) if sample.wchan else ()
+    where = (*((f"in {sample.wchan}",) if sample.wchan else ()), *_path_words(sample))
     return replace(
         draft,
         object=WaitObject(path=sample.path, name=sample.wchan),
         evidence=(*draft.evidence, *where),
     )
+
+
+def _path_words(sample: ThreadSample) -> tuple[str, ...]:
+    if sample.path_mount is None:
+        return ()
+    return (f"{sample.path} is on a file system of type {sample.path_mount}",)
 
 
 def _kernel_object(scene: Scene, sample: ThreadSample) -> WaitObject:
@@ -217,7 +223,7 @@ def _kernel_words(scene: Scene, sample: ThreadSample) -> list[str]:
     if facts is not None and facts.fs_type is not None:
         at = f" mounted at {facts.mount}" if facts.mount is not None else ""
         words.append(f"{facts.target} is on a file system of type {facts.fs_type}{at}")
-    return words
+    return [*words, *_path_words(sample)]
 
 
 def _kernel_cause(sample: ThreadSample, functions: list[str]) -> Kind:

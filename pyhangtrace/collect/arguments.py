@@ -245,12 +245,14 @@ def _fill(
         requested, remaining = _times(
             timeout, sample.asleep_for_s, memory, clocks, foreign_clocks=foreign_clocks
         )
+    path = named_places.path(sample, call, memory, proc_root)
     return replace(
         sample,
         io_fds=fds,
         timeout_s=requested,
         remaining_s=remaining,
-        path=named_places.path(sample, call, memory, proc_root),
+        path=path,
+        path_mount=named_places.mount_words(sample, path, proc_root),
         semaphores=named_places.semaphores(sample.args, call, memory),
     )
 

@@ -6,7 +6,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -128,7 +128,7 @@ def describe(pid: int, fd: int, proc_root: str, mounts: dict[str, dict[int, Moun
         nonblocking=info.nonblocking,
         watches=info.watches,
         fs_type=mount.fs_type if mount is not None else None,
-        mount=printable(mount.point) if mount is not None else None,
+        mount=printable(mount.place) if mount is not None else None,
         info=tuple((key, value) for key, value in info.numbers if key != "ino"),
         queued=queued,
         lock_lines=info.lock_lines,
@@ -243,6 +243,22 @@ class Mount:
     point: str
     fs_type: str
     device: int | None = None
+    source: str = ""
+
+    @property
+    def place(self) -> str:
+        """Where it is mounted, and from what: a device, or a server's export."""
+        return self.point if self.source in ("", "none", self.fs_type) else f"{self.point} from {self.source}"
+
+
+def mount_of(path: str, mounts: Iterable[Mount]) -> Mount | None:
+    """The mount that an absolute path lies on; the last one of several at one place."""
+    best: Mount | None = None
+    for mount in mounts:
+        inside = mount.point == "/" or path == mount.point or path.startswith(mount.point + "/")
+        if inside and (best is None or len(mount.point) >= len(best.point)):
+            best = mount
+    return best
 
 
 def parse_mounts(text: str) -> list[Mount]:
@@ -255,7 +271,8 @@ def parse_mounts(text: str) -> list[Mount]:
             major, _, minor = words[2].partition(":")
             known = major.isdecimal() and minor.isdecimal() and len(words[2]) < _LONGEST_DEVICE
             device = os.makedev(int(major), int(minor)) if known else None
-            mounts.append(Mount(int(words[0]), words[4].replace("\\040", " "), kind[0], device))
+            source = kind[1].replace("\\040", " ") if len(kind) > 1 else ""
+            mounts.append(Mount(int(words[0]), words[4].replace("\\040", " "), kind[0], device, source))
     return mounts
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pyhangtrace.collect.descriptors import Mount, Openers, parse_mounts
+from pyhangtrace.collect.descriptors import Mount, Openers, mount_of, parse_mounts
 from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
 from pyhangtrace.collect.named_values import LOCK_FILE_VALUES
 from pyhangtrace.collect.procfs import printable, read_link, read_text
@@ -103,12 +103,8 @@ def _look_at(pid: int, path: str, mounts: Sequence[Mount], proc_root: str) -> Lo
 
 
 def _fs_type(path: str, mounts: Sequence[Mount]) -> str | None:
-    best: Mount | None = None
-    for mount in mounts:
-        inside = mount.point == "/" or path == mount.point or path.startswith(mount.point + "/")
-        if inside and (best is None or len(mount.point) >= len(best.point)):
-            best = mount
-    return best.fs_type if best is not None else None
+    mount = mount_of(path, mounts)
+    return mount.fs_type if mount is not None else None
 
 
 def _written_pid(path: str, size: int) -> int | None:

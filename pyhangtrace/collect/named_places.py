@@ -11,6 +11,7 @@ import socket
 import struct
 from collections.abc import Mapping, Sequence
 
+from pyhangtrace.collect.descriptors import mount_of, parse_mounts
 from pyhangtrace.collect.procfs import PROC, printable, read_link, read_text
 from pyhangtrace.model.evidence import ThreadSample
 
@@ -46,6 +47,8 @@ _PATHS: dict[str, tuple[int, int | None]] = {
 }
 # Where the address of a socket stands, and its length.
 _ADDRESSES = {"connect": (1, 2), "sendto": (4, 5)}
+# Of FUSE: asks its server, and can be interrupted at first.
+_ASKS = "request_wait_answer"
 _SEMAPHORE_CALLS = ("semop", "semtimedop")
 
 
@@ -76,6 +79,14 @@ def path(sample: ThreadSample, call: str, memory: Mapping[Piece, bytes], proc_ro
         folder = _folder(sample, _PATHS[call][1], proc_root)
         name = os.path.normpath(f"{folder}/{name}") if folder is not None and name else name
     return printable(name) or None
+
+
+def mount_words(sample: ThreadSample, path: str | None, proc_root: str = PROC) -> str | None:
+    """The file system that a path lies on, of a thread that sleeps in the kernel on its account."""
+    if path is None or not path.startswith("/") or not (sample.state == "D" or _ASKS in (sample.wchan or "")):
+        return None
+    mount = mount_of(path, parse_mounts(read_text(f"{proc_root}/{sample.pid}/mountinfo") or ""))
+    return printable(f"{mount.fs_type} mounted at {mount.place}") if mount is not None else None
 
 
 def _folder(sample: ThreadSample, index: int | None, proc_root: str) -> str | None:

@@ -155,7 +155,8 @@ class ThreadSample:
     `remaining_s` what is left of it. `asleep_for_s` is the time since the thread last ran. `path` is the file or the
     address ("/run/x", "127.0.0.1:80") that the call names, `semaphores` are the pairs (number in its set, change)
     of a semop, `tracer_pid` is who has stopped a thread in state t. `polls_for` are the words by which the source of a
-    loop that naps says that it looks for a file ("except FileExistsError", "while exists()").
+    loop that naps says that it looks for a file ("except FileExistsError", "while exists()"), `path_mount` is the file
+    system of `path` ("nfs4 mounted at /data from nas:/data"), where the thread sleeps on its account.
     """
 
     pid: int
@@ -192,6 +193,7 @@ class ThreadSample:
     semaphores: tuple[tuple[int, int], ...] = ()
     tracer_pid: int | None = None
     polls_for: str | None = None
+    path_mount: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,7 +262,8 @@ class FdFacts:
     descriptors), `peers` the holders of the other end of a socket, or the servers of a FUSE file system. `watches`
     are the descriptors in an epoll set. `queued` is the number of unread bytes in a socket or message queue. Of
     a pipe the kernel tells it only to those who have it open, and having it open would change what it does.
-    `info` are the numbers that the kernel shows of the object (fdinfo), `mount` is where its file system is mounted.
+    `info` are the numbers that the kernel shows of the object (fdinfo), `mount` is where its file system is mounted,
+    and from what ("/data from nas:/data").
     """
 
     pid: int

@@ -339,14 +339,24 @@ PAGES = (
     scene(
         "fuse-read",
         ("pages.py", "fuse", "{scratch}/mount"),
-        Expected(kind=("io",), path="/mount/file$", candidates=("other",), says=("fuse",)),
+        Expected(
+            kind=("io",),
+            path="/mount/file$",
+            candidates=("other",),
+            says=("fuse mounted at .*/mount from pages",),
+        ),
         others=("other",),
         needs=staging.no_fuse,
     ),
     scene(
         "fuse-open",
         ("pages.py", "fuse-open", "{scratch}/mount"),
-        Expected(kind=("io",), path="/mount/file$", name="request_wait_answer"),
+        Expected(
+            kind=("io",),
+            path="/mount/file$",
+            name="request_wait_answer",
+            says=("type fuse mounted at .*/mount from pages",),
+        ),
         others=("other",),
         needs=staging.no_fuse,
         may_name=(),

@@ -63,6 +63,27 @@ def test_address_of_a_connect(raw: bytes, address: str | None) -> None:
     assert named_places.path(one, "connect", memory_of(one, "connect", raw)) == address
 
 
+def test_file_system_of_a_path_that_a_thread_sleeps_on(tmp_path: Path) -> None:
+    line = "{} 1 0:{} / {} rw - {} {} rw\n"
+    mounts = [
+        (20, 5, "/", "ext4", "/dev/vda"),
+        (21, 6, "/data", "nfs4", "nas:/data"),
+        (22, 7, "/data/x", "tmpfs", "none"),
+    ]
+    write(tmp_path, {"7/mountinfo": "".join(line.format(*each) for each in mounts) + "damaged - \n"})
+
+    def words(path: str, state: str = "D", wchan: str | None = None) -> str | None:
+        one = ThreadSample(pid=7, tid=7, comm="x", state=state, wchan=wchan)
+        return named_places.mount_words(one, path, str(tmp_path))
+
+    assert words("/data/file") == "nfs4 mounted at /data from nas:/data"
+    assert words("/data/x/file") == "tmpfs mounted at /data/x"
+    assert words("/database") == "ext4 mounted at / from /dev/vda"
+    assert words("/data", "S", "request_wait_answer") is not None
+    assert words("/data", "S", "hrtimer_nanosleep") is None
+    assert words("127.0.0.1:80") is None
+
+
 def test_operations_of_a_semop() -> None:
     one = sample(SEMOP, 4, 0x1000, 2)
     raw = struct.pack("=HhhHhh", 1, -1, 0, 3, 2, 0x1000)
