@@ -95,7 +95,15 @@ def _find(case: Case, scene: Scene, matched: Matched, judged: Judged) -> Finding
     if held_back is not None:
         return held_back
     if anything_moves(case) or steps.taken(scene, matched.waits):
-        return Finding(state=State.RUNNING, confidence=Confidence.LIKELY)
+        # A lock between processes that is not given back soon is worth more time.
+        kept = [
+            key
+            for key in others
+            if matched.waits[key].kind is WaitKind.FILE_LOCK
+            and judged.fate(key) is Fate.UNKNOWN
+            and _stands(matched.waits[key])
+        ]
+        return Finding(state=State.RUNNING, confidence=Confidence.LIKELY, chain=tuple(kept[:1]))
     if naps:
         return undecided(case, naps)
     if not is_idle(case):

@@ -49,6 +49,9 @@ _OF_SOMEBODY = frozenset(
 
 def busy(case: Case, found: Sequence[Key]) -> Finding | None:
     """Somebody works while the others wait."""
+    found = [key for key in found if not _awaits_orders(case, key)]
+    if not found:
+        return None
     seed = found[0]
     chain = case.judged.chain(seed)
     if len(chain) < 2:
@@ -58,6 +61,16 @@ def busy(case: Case, found: Sequence[Key]) -> Finding | None:
     if wait.kind not in GROUP_KINDS and not _worth_naming(case, seed, end):
         return None
     return _straggling(case, State.BUSY, found, chain, case.judged.fate(end))
+
+
+def _awaits_orders(case: Case, key: Key) -> bool:
+    """Reads what the program that started it has to say: that one is in no hurry to say it."""
+    wait = case.waits[key]
+    if wait.kind not in (WaitKind.PIPE, WaitKind.POLL) or wait.cause is not Kind.IPC_PEER_SILENT:
+        return False
+    if case.scene.who.rank(key[0]) is not None or not wait.targets:
+        return False
+    return all(key[0] in case.scene.descendants(target[0]) for target in wait.targets)
 
 
 def _worth_naming(case: Case, seed: Key, end: Key) -> bool:

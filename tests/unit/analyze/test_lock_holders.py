@@ -175,3 +175,18 @@ def test_an_rlock_whose_owner_has_ended_has_a_holder_that_is_gone() -> None:
     assert wait.holder is not None
     assert (wait.holder.tid, wait.holder.alive) == (None, False)
     assert report.verdict.cause is Kind.LOCK_OWNER_GONE
+
+
+def test_a_child_that_reads_orders_is_kept_waiting_by_nobody() -> None:
+    child = b.process(200, ppid=100)
+    orders = b.pipe(200, 0, 70, Holder(pid=100, mode="w"))
+    reads = b.on_fd(200, fd=0)
+    looks = b.twice(b.running(100), reads, fds=[orders], window=0.2)
+    verdict = analyze(b.evidence([b.process(100), child], looks)).verdict
+    assert verdict.state is State.RUNNING
+    assert not verdict.culprits
+    waits = b.on_mutex(100, 101, owner=100)
+    looks = b.twice(b.running(100), waits, reads, fds=[orders], window=0.2)
+    verdict = analyze(b.evidence([b.process(100), child], looks)).verdict
+    assert verdict.state is State.BUSY
+    assert {(victim.pid, victim.tid) for victim in verdict.victims} == {(100, 101)}
