@@ -43,5 +43,6 @@ class Scene:
     may_name: tuple[str, ...] = ()
     around: Around | None = None
     needs: Callable[[], str | None] = field(default=lambda: None)  # why it cannot be staged here
+    leaves: tuple[str, ...] = ()  # files that stay when the programs are killed
     slow: bool = False
     limit: str | None = None  # why this cannot be right: it must be wrong, until that has changed

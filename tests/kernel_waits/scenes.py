@@ -275,6 +275,7 @@ QUEUES = (
         "posix-named-semaphore",
         ("queues.py", "named-semaphore", "/hangtrace-kernel-waits"),
         Expected(kind=("semaphore",), path="/dev/shm/sem.hangtrace", candidates=("other",), nobody=True),
+        leaves=("/dev/shm/sem.hangtrace-kernel-waits",),
         others=("other",),
         may_name=(),
     ),
@@ -383,6 +384,8 @@ TIMERS = (
 #: Like another one in what is read and ruled; all of them take two minutes.
 _ALIKE = frozenset(
     [
+        "nap-loop",
+        "folder-lock-of-a-shell",
         "fifo-open-write",
         "unix-seqpacket-read",
         "unix-dgram-read",
@@ -416,6 +419,3 @@ SCENES = tuple(
     replace(one, slow=one.name in _ALIKE)
     for one in (*PIPES, *SOCKETS, *EVENTS, *PROCESSES, *QUEUES, *FILES, *PAGES, *TIMERS)
 )
-
-#: What programs leave behind that are killed.
-LEFTOVERS = ("/dev/shm/sem.hangtrace-kernel-waits",)

@@ -13,7 +13,6 @@ from tests.hangs.facts import Case, healthy
 from tests.hangs.processes import running
 from tests.kernel_waits.facts import Scene
 from tests.kernel_waits.judge import OBJECT, Defect, judge
-from tests.kernel_waits.scenes import LEFTOVERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,5 +36,6 @@ def attempt(scene: Scene) -> Trial:
             report = json.loads(done.stdout)
             return Trial(scene, tuple(judge(report, scene, stage.members)), report)
     finally:
-        for path in LEFTOVERS:
+        # Not those of others: scenes may be staged side by side.
+        for path in scene.leaves:
             Path(path).unlink(missing_ok=True)
