@@ -65,6 +65,9 @@ const char* owner_source(python::LockOwnerFrom from) {
       return "Thread.join";
     case python::LockOwnerFrom::with_block:
       return "bound __exit__ in a with block";
+    case python::LockOwnerFrom::shared_rlock:
+    case python::LockOwnerFrom::shared_lock:
+      return "SemLock.last_tid";
   }
   return "";
 }
@@ -89,6 +92,56 @@ void apply_python_lock(locks::Lock& lock, const python::LockFacts& facts) {
   } else if (facts.owner_from == python::LockOwnerFrom::rlock_owner && lock.problem.empty()) {
     lock.problem = "owner thread does not exist in this process";
   }
+}
+
+// Who of another process has taken a semaphore of multiprocessing. Fork leaves its object at the same
+// address; of one that was started otherwise it is known inside a `with` block. 0: nobody, or several say so.
+int taken_elsewhere(const locks::Lock& lock, const python::SharedSemaphore& wanted, const Look& own,
+                    std::span<const Look> all) {
+  int found = 0;
+  for (const Look& other : all) {
+    python::PythonProcess* const python = other.known && other.python ? other.known->python() : nullptr;
+    if (&other == &own || python == nullptr || !lock.shared_key) {
+      continue;
+    }
+    const auto is_it = [&](const python::SharedSemaphore& one) {
+      return one.count > 0 && one.recursive == wanted.recursive && one.most == wanted.most &&
+             locks::shared_key_of(one.handle, other.known->mappings()) == lock.shared_key;
+    };
+    auto there = python->shared_semaphore(wanted.object);
+    if (!there || !is_it(*there)) {
+      const std::vector<python::SharedSemaphore> entered = python->entered_semaphores(*other.python);
+      const auto it = std::ranges::find_if(entered, is_it);
+      there = it != entered.end() ? std::optional(*it) : std::nullopt;
+    }
+    if (!there) {
+      continue;
+    }
+    for (const python::PythonThread& thread : other.python->threads) {
+      if (thread.ident == there->last_ident && thread.native_tid != 0) {
+        if (found != 0) {
+          return 0;
+        }
+        found = thread.native_tid;
+      }
+    }
+  }
+  return found;
+}
+
+void apply_shared(locks::Lock& lock, const python::LockFacts& facts, const Look& own,
+                  std::span<const Look> all) {
+  lock.kind = locks::Kind::semaphore;
+  lock.problem = facts.problem;
+  const python::SharedSemaphore& semaphore = *facts.shared;
+  const bool lockable = semaphore.recursive || (semaphore.most == 1 && facts.shared_lock);
+  const int elsewhere = lockable ? taken_elsewhere(lock, semaphore, own, all) : 0;
+  if ((facts.owner_tid == 0) == (elsewhere == 0)) {
+    return;
+  }
+  lock.owner = facts.owner_tid != 0 ? facts.owner_tid : elsewhere;
+  lock.owner_exact = semaphore.recursive;
+  lock.owner_from = owner_source(python::LockOwnerFrom::shared_lock);
 }
 
 bool apply_gil(locks::Lock& lock, const python::PythonState& python) {
@@ -118,6 +171,7 @@ class LockDecoder {
  public:
   LockDecoder(Look& look, std::span<const Look> all, const std::string& proc_root)
       : look_(look),
+        all_(all),
         view_{*look.copies,
               look.known->mappings(),
               [&look](int tid) { return thread_here(look, tid); },
@@ -142,7 +196,9 @@ class LockDecoder {
     if (facts != look_.python_locks.end()) {
       // Without names of native frames the object itself must say that it is this futex's.
       const bool unnamed = lock.kind == locks::Kind::semaphore || lock.kind == locks::Kind::futex;
-      if (lock.kind == locks::Kind::python_lock || (unnamed && facts->second.object != 0)) {
+      if (facts->second.shared) {
+        if (unnamed) apply_shared(lock, facts->second, look_, all_);
+      } else if (lock.kind == locks::Kind::python_lock || (unnamed && facts->second.object != 0)) {
         apply_python_lock(lock, facts->second);
       }
     }
@@ -204,6 +260,7 @@ class LockDecoder {
   }
 
   Look& look_;
+  std::span<const Look> all_;
   locks::ProcessView view_;
 };
 

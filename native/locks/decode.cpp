@@ -104,13 +104,7 @@ class Decoder {
   }
 
   std::optional<SharedKey> shared_key(Address word) const {
-    const proc::Mapping* const mapping =
-        call_.is_private ? nullptr : proc::find_mapping(process_.mappings, word);
-    if (mapping == nullptr || !mapping->shared) {
-      return std::nullopt;
-    }
-    return SharedKey{makedev(mapping->dev_major, mapping->dev_minor), mapping->inode,
-                     mapping->offset + (word - mapping->start)};
+    return call_.is_private ? std::nullopt : shared_key_of(word, process_.mappings);
   }
 
   // Takes a recorded owner. `shared`: a thread of another process may hold it.
@@ -524,6 +518,15 @@ std::string_view name(Kind kind) {
       return "futex";
   }
   return "futex";
+}
+
+std::optional<SharedKey> shared_key_of(Address address, const std::vector<proc::Mapping>& mappings) {
+  const proc::Mapping* const mapping = proc::find_mapping(mappings, address);
+  if (mapping == nullptr || !mapping->shared) {
+    return std::nullopt;
+  }
+  return SharedKey{makedev(mapping->dev_major, mapping->dev_minor), mapping->inode,
+                   mapping->offset + (address - mapping->start)};
 }
 
 Lock decode(const FutexCall& call, std::span<const FrameHint> frames, const ProcessView& process) {

@@ -46,7 +46,12 @@ struct SharedKey {           // equal keys are one object, whatever the addresse
   std::uint64_t device = 0;  // as st_dev
   std::uint64_t inode = 0;
   std::uint64_t offset = 0;
+
+  friend bool operator==(const SharedKey&, const SharedKey&) = default;
 };
+
+/// Of an address in a shared mapping; nullopt: it is in none.
+std::optional<SharedKey> shared_key_of(Address address, const std::vector<proc::Mapping>& mappings);
 
 struct Lock {
   Kind kind = Kind::futex;

@@ -9,13 +9,31 @@
 //   RLock  up to 3.13    {head, PyThread_type_lock rlock_lock, unsigned long rlock_owner, unsigned long
 //   rlock_count}
 //          since 3.14    {head, _PyRecursiveMutex {PyMutex mutex; unsigned long long thread; size_t level}}
+//   SemLock {head, SEM_HANDLE handle, unsigned long last_tid, int count, int maxvalue, int kind, char *name}
+//          of Modules/_multiprocessing; kind 0 is an RLock's
 // On Linux a PyThread_type_lock is a sem_t *, and its waiters sleep on the start of the sem_t.
 namespace hangtrace::python {
 namespace {
 
 constexpr std::size_t kSearchedFrames = 4;  // the lock is among the values of one of the innermost frames
 constexpr std::size_t kMaxSearchedSlots = 4096;
+constexpr std::size_t kMaxEntered = 64;  // semaphores in whose `with` blocks threads stand
 constexpr std::string_view kSimpleQueue = "_queue.SimpleQueue";
+constexpr std::string_view kSemLock = "_multiprocessing.SemLock";
+
+std::optional<SharedSemaphore> read_shared(const memory::Reader& reader, const Layout& layout,
+                                           Address object) {
+  struct {
+    Address handle;
+    std::uint64_t last_tid;
+    std::int32_t count, most, kind;
+  } words{};
+  if (!reader.read(object + static_cast<Address>(layout.after_header(0)),
+                   std::as_writable_bytes(std::span(&words, 1)))) {
+    return std::nullopt;
+  }
+  return SharedSemaphore{object, words.handle, words.last_tid, words.count, words.most, words.kind == 0};
+}
 
 using Words = std::array<Address, 4>;  // of an object: those after the header
 
@@ -46,6 +64,8 @@ class LockSearch {
     facts_.recursive = is_rlock(facts_.type_name);
     if (facts_.type_name == kSimpleQueue) {
       facts_.problem = "whoever puts something into the queue wakes it";
+    } else if (facts_.type_name == kSemLock) {
+      shared_owner(found->object);
     } else if (facts_.recursive) {
       rlock_owner(*found);
     } else {
@@ -57,10 +77,11 @@ class LockSearch {
  private:
   static bool is_plain(std::string_view type) { return type == "_thread.lock"; }
   static bool is_rlock(std::string_view type) { return type == "_thread.RLock"; }
-  // Also what has its lock where a lock object has it: queue.SimpleQueue.
+  // Also what has its lock where a lock object has it: queue.SimpleQueue, multiprocessing's semaphores.
   bool is_lock(Address object) {
     const TypeInfo* type = objects_.type_info_of(object);
-    return type != nullptr && (is_plain(type->name) || is_rlock(type->name) || type->name == kSimpleQueue);
+    return type != nullptr && (is_plain(type->name) || is_rlock(type->name) || type->name == kSimpleQueue ||
+                               type->name == kSemLock);
   }
 
   std::optional<Address> word(Address object, int index) const {
@@ -178,6 +199,34 @@ class LockSearch {
     const Address object = *mutex - static_cast<Address>(own_.layout().object_size);
     if (!is_lock(object)) return std::nullopt;
     return Found{object, true};
+  }
+
+  // Lib/multiprocessing/synchronize.py: SemLock.__enter__() of a Lock. Else it may be anybody's semaphore.
+  bool entered_a_lock() {
+    if (waiter_.frames.empty()) return false;
+    const PythonFrame& frame = waiter_.frames.front();
+    if (!frame.file.ends_with("multiprocessing/synchronize.py") ||
+        !ends_with_part(frame.function, "__enter__")) {
+      return false;
+    }
+    auto self = own_.local_object(waiter_, 0, "self");
+    return self && objects_.type_name_of(*self) == "Lock";
+  }
+
+  void shared_owner(Address object) {
+    facts_.shared = read_shared(own_.reader, own_.layout(), object);
+    if (!facts_.shared) {
+      facts_.problem = "the semaphore is not readable";
+      return;
+    }
+    facts_.shared_lock = entered_a_lock();
+    if (!facts_.shared->recursive && facts_.shared->most != 1) {
+      facts_.problem = "it counts, so nobody holds it";
+    } else if (facts_.shared->count > 0 && facts_.shared->recursive) {
+      name_owner(facts_.shared->last_ident, LockOwnerFrom::shared_rlock);
+    } else if (facts_.shared->count > 0 && facts_.shared_lock) {
+      name_owner(facts_.shared->last_ident, LockOwnerFrom::shared_lock);
+    }
   }
 
   void rlock_owner(const Found& lock) {
@@ -307,6 +356,41 @@ LockFacts PythonProcess::describe_lock(const PythonState& state, const PythonThr
     return none;
   }
   return LockSearch(*state_, state, waiter).describe(futex, not_owners);
+}
+
+std::vector<SharedSemaphore> PythonProcess::entered_semaphores(const PythonState& state) {
+  std::vector<SharedSemaphore> found;
+  if (!state_->runtime.layout) return found;
+  Objects& objects = state_->objects;
+  const Layout& layout = state_->layout();
+  for (const PythonThread& thread : state.threads) {
+    for (const PythonFrame& frame : thread.frames) {
+      const std::size_t end = std::min(frame.slots.size(), frame.first_stack_slot + frame.live_stack);
+      for (std::size_t i = frame.first_stack_slot; i < end && found.size() < kMaxEntered; ++i) {
+        // A bound method {head, im_func, im_self}; since 3.14 the function and its self lie apart.
+        const std::string type = objects.type_name_of(frame.slots[i]);
+        Address self = 0;
+        if (type == "method") {
+          self = state_->reader
+                     .read_value<Address>(frame.slots[i] + static_cast<Address>(layout.after_header(1)))
+                     .value_or(0);
+        } else if (type == "function" && layout.minor >= 14 && i + 1 < end) {
+          self = frame.slots[i + 1];
+        }
+        const std::string holder = objects.type_name_of(self);
+        if (holder != "Lock" && holder != "RLock") continue;
+        const auto semaphore = shared_semaphore(objects.attribute(self, "_semlock").value_or(0));
+        if (semaphore && semaphore->count > 0) found.push_back(*semaphore);
+      }
+    }
+  }
+  return found;
+}
+
+std::optional<SharedSemaphore> PythonProcess::shared_semaphore(Address object) {
+  if (!state_->runtime.layout || !plausible(object)) return std::nullopt;
+  if (state_->objects.type_name_of(object) != kSemLock) return std::nullopt;
+  return read_shared(state_->reader, state_->layout(), object);
 }
 
 }  // namespace hangtrace::python

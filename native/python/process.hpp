@@ -74,12 +74,25 @@ struct PythonState {
   std::string problem;      // "": all was read
 };
 
+// A semaphore of multiprocessing, which processes share; each has an object of its own for it, and counts in
+// it what its own threads have taken and not given back (Modules/_multiprocessing/semaphore.c).
+struct SharedSemaphore {
+  Address object = 0;
+  Address handle = 0;            // of the sem_t
+  std::uint64_t last_ident = 0;  // who of this process took it last
+  int count = 0;
+  int most = 0;            // its greatest value
+  bool recursive = false;  // multiprocessing.RLock: only who took it can give it back
+};
+
 enum class LockOwnerFrom {
   nowhere,        // CPython records no owner for it, or it is not held
   rlock_owner,    // exact: the owner field of an RLock
   module_lock,    // exact: `owner` of importlib's lock of a module that is being imported
   joined_thread,  // exact: Thread.join() waits for the end of that thread
   with_block,     // strong: a thread stands inside `with` of this very lock
+  shared_rlock,   // exact: count and last_tid of multiprocessing's RLock
+  shared_lock,    // strong: the same of its Lock, which another one may give back
 };
 
 struct LockFacts {
@@ -93,8 +106,10 @@ struct LockFacts {
   std::string owner_function;  // with_block: where it is held
   std::string owner_file;
   int owner_line = 0;
-  std::string module;   // module_lock: what is imported
-  std::string problem;  // why no owner is named
+  std::string module;                     // module_lock: what is imported
+  std::optional<SharedSemaphore> shared;  // of multiprocessing; `object` is its
+  bool shared_lock = false;               // it is known to be taken as multiprocessing.Lock
+  std::string problem;                    // why no owner is named
 };
 
 // One CPython process. Keep it between looks: code objects are cached by address, and each look checks that
@@ -126,6 +141,11 @@ class PythonProcess {
   // needs counts, and the `with` that a thread is about to enter has none yet.
   LockFacts describe_lock(const PythonState& state, const PythonThread& waiter, Address futex,
                           std::span<const int> not_owners);
+
+  // A semaphore of multiprocessing at an address that may hold anything; nullopt: it is none.
+  std::optional<SharedSemaphore> shared_semaphore(Address object);
+  // Those of whose multiprocessing.Lock or RLock a thread stands in a `with` block.
+  std::vector<SharedSemaphore> entered_semaphores(const PythonState& state);
 
   // A local variable (also cell or free variable) of thread.frames[index]; nullopt: no such name, or unset.
   std::optional<SimpleValue> frame_local(const PythonThread& thread, std::size_t index,

@@ -39,6 +39,9 @@ OWNER_DIED = "owner thread died holding it"
 # What is said of an RLock that records the ident of a thread which no longer exists.
 NO_SUCH_OWNER = "no thread has the ident of its owner"
 
+# What is said of a semaphore of multiprocessing that is no lock.
+COUNTS = "it counts, so nobody holds it"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:

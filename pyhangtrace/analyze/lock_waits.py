@@ -122,6 +122,25 @@ def _has_other_threads(scene: Scene, sample: ThreadSample) -> bool:
     return len(scene.tids.get(sample.pid, ())) > 1
 
 
+def shared_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
+    """A Lock or RLock of multiprocessing of which the process that holds it has counted that."""
+    lock = sample.lock
+    owner = holders.lock_owner(scene, sample)
+    if lock is None or lock.kind != "semaphore" or owner is None or owner.key is None:
+        return None
+    return replace(
+        draft,
+        kind=WaitKind.SEMAPHORE,
+        standing=Standing.FIRM,
+        cause=Kind.LOCK_HELD,
+        basis=Confidence.PROVEN if lock.owner_exact else Confidence.LIKELY,
+        object=holders.lock_object(sample),
+        targets=(owner.key,),
+        holder=holders.thread_holder(owner.key),
+        ends_by_itself=lock.timeout,
+    )
+
+
 def python_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
     """A Lock or RLock that the program takes itself, or that a library needs to go on."""
     lock = sample.lock
@@ -279,7 +298,8 @@ def futex(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
     }.get(sample.lock.kind if sample.lock else "", WaitKind.CONDITION)
     others = holders.siblings(scene, draft.key)
     shared = holders.brothers_elsewhere(scene, draft.key)
-    if draft.call is None and shared and has_function(sample.frames, *_SEMLOCK):
+    counts = sample.lock is not None and sample.lock.problem == holders.COUNTS
+    if draft.call is None and shared and not counts and has_function(sample.frames, *_SEMLOCK):
         # A lock of multiprocessing records no owner. With one brother elsewhere it is him; of several, any.
         return replace(
             draft,

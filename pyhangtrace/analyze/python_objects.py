@@ -109,8 +109,8 @@ def future(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None
 def _futures(sample: ThreadSample, call: Call) -> tuple[tuple[int, ...], Edge]:
     """Addresses of the futures that a thread waits for, and whether all of them are needed."""
     own = _self_of(sample, call)
-    if own is not None and own.address:
-        return (own.address,), Edge.ALL
+    if call.op in ("result", "exception"):
+        return (own.address,) if own is not None and own.address else (), Edge.ALL
     name = "not_done[]" if call.op == "wait" else "pending[]"
     for value in sample.named_values:
         if value.name == name and value.length == len(value.members):
@@ -153,7 +153,7 @@ def with_the_task(scene: Scene, sample: ThreadSample, call: Call, workers: Seque
         function = "_process_worker"
     if task is None:
         return ()
-    name = "job" if function == "worker" else "work_id"
+    name = "job" if function == "worker" else "call_item.work_id"
     return tuple(
         pid
         for pid in workers

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from pyhangtrace.analyze import (
     call_waits,
+    event_loops,
     ipc_waits,
     lock_waits,
     python_objects,
@@ -111,7 +112,9 @@ _RULES: tuple[_Rule, ...] = (
     python_objects.future,
     call_waits.loader,
     syscall_waits.child,
+    event_loops.knot,
     call_waits.worker_loop,
+    lock_waits.shared_lock,
     syscall_waits.file_lock,
     syscall_waits.sqlite,
     syscall_waits.io,

@@ -128,6 +128,8 @@ def waiting(case: Case, key: Key) -> str:
     thing = _PLAIN.get(wait.kind, wait.kind.value)
     if wait.kind in (WaitKind.POLL, WaitKind.SOCKET) and wait.object.name in ("signal", "connection"):
         thing = f"a {wait.object.name}"
+    if wait.kind is WaitKind.POLL and wait.cause is Kind.LOCK_CYCLE:
+        thing = f"{wait.object.name}, which await each other"
     if wait.kind is WaitKind.JOIN and wait.holder is None:
         thing = "the end of a thread"
     if wait.kind is WaitKind.CONDITION and wait.object.name == FUTURE:

@@ -25,10 +25,11 @@ class Owner(Enum):
 class PythonRow:
     """One primitive. `name` and `mode` are the arguments of `programs/python`.
 
-    `kinds`: of the wait, any of them is right. `addressed`: the program says where the object is; else `called` is
-    its name in the report. `says`: words that the evidence of the wait must have. `ring`: members of a cycle to
-    try too, 0 for none; `members`: the row is a cycle by itself, of these. `proof`: what the cycle's confidence
-    must be. `states`: of the verdict, any of them is right.
+    `kinds`: of the wait, any of them is right; none: it need not be told. `addressed`: the program says where the
+    object is; else `called` is its name in the report. `says`: words that the evidence of the wait must have.
+    `ring`: members of a cycle to try too, 0 for none; `members`: the row is a cycle by itself, of these. `proof`:
+    what the cycle's confidence must be. `states`: of the verdict, any of them is right. `may_name`: may be called
+    the culprit, though nothing records it.
     """
 
     name: str
@@ -210,8 +211,9 @@ def _multiprocessing() -> list[PythonRow]:
 
     return [
         shared("multiprocessing.Lock", semaphore, Owner.BY_FRAMES, addressed=False),
-        shared("multiprocessing.Lock by acquire", semaphore, Owner.BY_FRAMES, addressed=False),
-        shared("multiprocessing.Lock spawned", semaphore, nobody, addressed=False, states=_ANY_STATE),
+        # Nothing tells this from a semaphore of one.
+        shared("multiprocessing.Lock by acquire", semaphore, addressed=False, may_name=("holder",)),
+        shared("multiprocessing.Lock spawned", semaphore, Owner.BY_FRAMES, addressed=False),
         shared("multiprocessing.RLock", semaphore, Owner.RECORDED, addressed=False),
         shared("multiprocessing.RLock of a thread", semaphore, Owner.RECORDED, addressed=False),
         row(name="multiprocessing.Lock ring", mode="alone", members=both, proof="likely"),
@@ -264,7 +266,7 @@ def _asyncio() -> list[PythonRow]:
         row("asyncio.Queue", "Queue.get"),
         row("asyncio.gather", "gather of 2"),
         row("asyncio.wait_for"),
-        row("asyncio cycle"),
+        PythonRow(name="asyncio cycle", mode="alone", members=("waiter",), waiter=Waits.POLL, proof="likely"),
         row("asyncio.to_thread", holder=Waits.SLEEP),
     ]
 
@@ -274,7 +276,6 @@ def _healthy() -> list[PythonRow]:
         return PythonRow(
             name=name,
             mode="alone",
-            kinds=("poll", "socket"),
             owner=Owner.NOBODY,
             addressed=False,
             waiter=waiter,

@@ -107,9 +107,9 @@ def _held(row: PythonRow, notes: _Notes, interpreter: str) -> None:
     report, members = _look(row, row.mode, wanted, interpreter)
     waiter = members["waiter"]
     wait = next((one for one in report["waits"] if one["tid"] == waiter.tid), None)
-    tasks = [task for one in report["processes"] if one["pid"] == waiter.pid for task in one["tasks"]]
-    notes.cell("object", _object_problem(row, wait, tasks, members))
-    notes.cell("holder", _holder_problem(row, wait, members))
+    if row.kinds:
+        notes.cell("object", _object_problem(row, wait, members))
+        notes.cell("holder", _holder_problem(row, wait, members))
     verdict = report["verdict"]
     if verdict["state"] not in row.states:
         notes.cell("holder", f"state {verdict['state']}: {verdict['summary']}")
@@ -119,9 +119,7 @@ def _held(row: PythonRow, notes: _Notes, interpreter: str) -> None:
     _check_named(report, culprits, {"waiter", "holder"}, members, notes)
 
 
-def _object_problem(
-    row: PythonRow, wait: dict[str, Any] | None, tasks: list[dict[str, Any]], members: Mapping[str, Member]
-) -> str | None:
+def _object_problem(row: PythonRow, wait: dict[str, Any] | None, members: Mapping[str, Member]) -> str | None:
     if wait is None:
         return "no wait"
     if wait["kind"] not in row.kinds:
@@ -133,7 +131,7 @@ def _object_problem(
             return f"{found} is not {announced}: {wait['evidence']}"
     if row.called is not None and not (found["name"] or "").startswith(row.called):
         return f"called {found['name']}, not {row.called}: {wait['evidence']}"
-    told = " ".join([*wait["evidence"], *(task["awaits"] or "" for task in tasks)])
+    told = " ".join(wait["evidence"])
     for words in row.says:
         if words not in told:
             return f"does not say {words!r}: {told}"

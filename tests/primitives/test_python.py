@@ -24,6 +24,7 @@ _QUICK = (
     "finaliser",
     "import and RLock",
     "shutdown of threads",
+    "multiprocessing.Lock",
     "idle thread pool",
 )
 

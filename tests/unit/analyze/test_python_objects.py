@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from pyhangtrace.analyze import analyze
-from pyhangtrace.model.evidence import NamedValue, ThreadSample
+from pyhangtrace.analyze.holders import COUNTS
+from pyhangtrace.model.evidence import LockFacts, NamedValue, ThreadSample
 from pyhangtrace.model.kinds import Confidence, State, WaitKind
 from pyhangtrace.model.report import Report, Wait
 from tests.unit.analyze import builders as b
@@ -152,3 +153,42 @@ def test_at_its_end_the_interpreter_waits_for_all_threads_that_are_no_daemons() 
     assert wait.holder is not None
     assert wait.holder.tid == 201
     assert [one.tid for one in report.verdict.culprits] == [201]
+
+
+def on_semaphore(pid: int, owner: int | None, *, exact: bool, problem: str | None = None) -> ThreadSample:
+    """In acquire() of a semaphore of multiprocessing."""
+    lock = LockFacts(
+        kind="semaphore",
+        address=0x7000,
+        uaddr=0x7000,
+        op=9,
+        value=0,
+        owner_tid=owner,
+        owner_from="SemLock.last_tid" if owner else None,
+        owner_exact=exact,
+        shared_key=(1, 77, 0),
+        problem=problem,
+    )
+    frames = (b.native("_multiprocessing_SemLock_acquire", "_multiprocessing.so"), b.py("take"))
+    return b.sleeper(pid, lock=lock, frames=frames)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_processes_that_hold_each_others_shared_locks(exact: bool) -> None:
+    one = on_semaphore(101, 102, exact=exact)
+    two = on_semaphore(102, 101, exact=exact)
+    processes = [b.process(100), b.process(101, ppid=100), b.process(102, ppid=100)]
+    parent = b.sleeper(100, syscall=PAUSE, args=())
+    report = analyze(b.evidence(processes, b.twice(parent, one, two)))
+    assert report.verdict.state is State.HUNG
+    assert len(report.verdict.cycle) == 2
+    assert report.verdict.confidence is (Confidence.PROVEN if exact else Confidence.LIKELY)
+
+
+def test_nobody_holds_a_semaphore_that_counts() -> None:
+    counting = on_semaphore(101, None, exact=False, problem=COUNTS)
+    processes = [b.process(100), b.process(101, ppid=100), b.process(102, ppid=100)]
+    looks = b.twice(b.sleeper(100, syscall=PAUSE, args=()), counting, b.asleep(102, seconds=3600))
+    report = analyze(b.evidence(processes, looks))
+    assert report.verdict.culprits == ()
+    assert report.verdict.state is not State.HUNG
