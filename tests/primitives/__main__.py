@@ -9,9 +9,11 @@ import tempfile
 from pathlib import Path
 
 from tests.hangs.processes import NotReached
+from tests.primitives import python_table
 from tests.primitives.build import Unavailable
 from tests.primitives.rows import ROWS, Row
 from tests.primitives.trial import Result, try_row
+from tests.versions.interpreters import VERSIONS
 
 _HEAD = ("primitive", "object named", "holder right", "cycle proven", "innocents accused")
 
@@ -37,8 +39,18 @@ def _leave(_signal: int, _frame: object) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.primitives", description=__doc__)
     parser.add_argument("--only", action="append", default=[], metavar="WORD", help="rows that contain this")
+    parser.add_argument(
+        "--python",
+        action="append",
+        default=[],
+        metavar="VERSION",
+        help=f"the table of Python instead: all, one of {' '.join(VERSIONS)}, or the path of an interpreter",
+    )
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, _leave)
+    if options.python:
+        versions = VERSIONS if "all" in options.python else options.python
+        return 1 if python_table.run(versions, options.only) else 0
     wrong = right = 0
     print(_line(_HEAD))
     with tempfile.TemporaryDirectory(prefix="primitives-") as folder:

@@ -1,10 +1,8 @@
-"""``python -m tests.primitives.python_table``: Python's primitives, each with a known holder and in a known cycle."""
+"""``python -m tests.primitives --python VERSION``: Python's primitives, with known holders and in known cycles."""
 
 from __future__ import annotations
 
-import argparse
-import signal
-import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.hangs.processes import NotReached
@@ -47,41 +45,20 @@ def _try_all(rows: list[PythonRow], interpreter: Path) -> tuple[int, int]:
     return right, wrong
 
 
-def _leave(_signal: int, _frame: object) -> None:
-    raise KeyboardInterrupt
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.primitives.python_table", description=__doc__)
-    parser.add_argument("--only", action="append", default=[], metavar="WORD", help="rows that contain this")
-    parser.add_argument(
-        "--python",
-        action="append",
-        default=[],
-        metavar="VERSION",
-        help=f"one of {' '.join(VERSIONS)}, or the path of an interpreter; without it all that are here",
-    )
-    options = parser.parse_args()
-    signal.signal(signal.SIGTERM, _leave)
+def run(names: Sequence[str], only: Sequence[str]) -> int:
+    """Prints the tables of these versions or interpreters, of rows whose name contains one of the words. How many
+    rows are not right.
+    """
     wrong = 0
-    for name in options.python or VERSIONS:
+    for name in names:
         path = find(name) if name in VERSIONS else Path(name)
         version = version_of(path) if path is not None else None
         if path is None or version is None:
             print(f"Python {name}: not here")
             continue
         print(_line((f"Python {version}", *_HEAD[1:])))
-        rows = [
-            row for row in rows_for(version) if not options.only or any(w in row.name for w in options.only)
-        ]
+        rows = [row for row in rows_for(version) if not only or any(word in row.name for word in only)]
         right, not_right = _try_all(rows, path)
         print(f"{right} rows right, {not_right} not")
         wrong += not_right
-    return 1 if wrong else 0
-
-
-if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except KeyboardInterrupt:
-        sys.exit(130)
+    return wrong

@@ -285,5 +285,5 @@ ROWS: tuple[Row, ...] = (
     *_signals(Flavour.MUSL_STATIC, normal=Owner.NOBODY),
     *_teams(Flavour.GOMP, "critical", "lock", "ordered"),
     *_teams(Flavour.OMP),
-    # Python: rows of its own interpreters come here.
+    # Python has rows of its own, in `python_rows`.
 )
