@@ -289,6 +289,9 @@ def _healthy() -> list[PythonRow]:
         row("idle event loop", Waits.POLL),
         row("idle process pool"),
         row("idle executor of processes"),
+        row("idle consumers of a shared queue"),
+        row("server in a pool"),
+        row("server beyond the end"),
         row("socketserver", Waits.POLL),
         row("select of an own pair", Waits.POLL),
     ]

@@ -8,7 +8,7 @@ import socket
 
 import announce
 from loops import in_loop
-from shared import fork
+from shared import fork, process
 from stage import KEEP, LONG_S, alone, thread
 
 
@@ -82,3 +82,40 @@ def select_of_an_own_pair():
     thread(other_thread)
     announce.member("waiter")
     select.select([one], [], [])
+
+
+@alone("idle consumers of a shared queue")
+def idle_consumers():
+    """One has the lock and reads, the others want the lock."""
+    work = fork.Queue()
+
+    def consume():
+        while True:
+            work.get()
+
+    for _ in range(3):
+        process(consume)
+    announce.member("waiter")
+    socket.create_server(("127.0.0.1", 0)).accept()
+
+
+@alone("server in a pool")
+def server_in_a_pool():
+    """The main thread waits for the result of a task that serves."""
+
+    def serve():
+        announce.member("waiter")
+        socket.create_server(("127.0.0.1", 0)).accept()
+
+    concurrent.futures.ThreadPoolExecutor(2).submit(serve).result()
+
+
+@alone("server beyond the end")
+def server_beyond_the_end():
+    """The main thread has ended but for the thread that serves."""
+
+    def serve():
+        announce.member("waiter")
+        socket.create_server(("127.0.0.1", 0)).accept()
+
+    thread(serve)
