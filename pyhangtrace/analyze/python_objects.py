@@ -70,6 +70,8 @@ def future(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None
     """The result of a future that a thread of a pool works on, or that stands in the queue of one."""
     if draft.call is None or draft.call.meaning is not Meaning.FUTURE:
         return None
+    if holders.lock_owner(scene, sample) is not None:
+        return None  # it is not that far: somebody has the lock of the future
     wanted, edge = _futures(sample, draft.call)
     working = [key for address in wanted for key in _working_on(scene, sample.pid, address)]
     waiting = [address for address in wanted if not _working_on(scene, sample.pid, address)]

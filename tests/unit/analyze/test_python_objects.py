@@ -69,6 +69,15 @@ def test_the_worker_that_works_on_the_future_is_its_holder() -> None:
     assert "the result of a future that thread thread-202 (tid 202) works on" in report.verdict.summary
 
 
+def test_the_lock_of_a_future_that_somebody_has_is_what_is_waited_for() -> None:
+    entering = waiter(201, 0x5000)
+    assert entering.lock is not None
+    held = replace(entering.lock, kind="python_rlock", owner_tid=203, owner_exact=True)
+    report = report_of(replace(entering, lock=held), working(asleep(202), 0x5000), asleep(203))
+    wait = wait_of(report, 201)
+    assert (wait.kind, wait.holder and wait.holder.tid) == (WaitKind.PYTHON_LOCK, 203)
+
+
 def test_workers_that_wait_for_each_others_futures_are_a_proven_cycle() -> None:
     report = report_of(
         working(waiter(201, 0x6000), 0x5000, 0x900), working(waiter(202, 0x5000), 0x6000, 0x901)
