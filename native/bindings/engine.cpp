@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <unordered_map>
 
 #include "bindings/convert.hpp"
 #include "capture/engine.hpp"
@@ -104,16 +105,60 @@ py::list texts(const std::vector<std::string>& values) {
   return result;
 }
 
-py::list convert(const std::vector<capture::Frame>& frames) {
-  py::list result;
-  for (const capture::Frame& frame : frames) {
-    const bool python = frame.kind == capture::FrameKind::python;
-    result.append(py::make_tuple(text(python ? "python" : "native"), text(frame.function),
-                                 python ? text_or_none(frame.file) : py::object(py::none()),
-                                 frame.line != 0 ? py::object(py::int_(frame.line)) : py::object(py::none()),
-                                 text_or_none(frame.module),
-                                 python ? py::object(py::none()) : py::object(py::int_(frame.address)),
-                                 text(name(frame.found_by))));
+py::tuple convert(const capture::Frame& frame) {
+  const bool python = frame.kind == capture::FrameKind::python;
+  return py::make_tuple(
+      text(python ? "python" : "native"), text(frame.function),
+      python ? text_or_none(frame.file) : py::object(py::none()),
+      frame.line != 0 ? py::object(py::int_(frame.line)) : py::object(py::none()), text_or_none(frame.module),
+      python ? py::object(py::none()) : py::object(py::int_(frame.address)), text(name(frame.found_by)));
+}
+
+// What has been made of the pictures of one look: much of them is the same for many threads. The pictures
+// must outlive it.
+class Made {
+ public:
+  py::tuple frame(const capture::Frame& frame) {
+    const auto known = frames_.find(&frame);
+    return known != frames_.end() ? known->second : frames_.emplace(&frame, convert(frame)).first->second;
+  }
+
+  // With the keys of the last one, in their order, so that it need not grow; all of them are still to be set.
+  py::dict thread() const {
+    if (!threads_) {
+      return {};
+    }
+    PyObject* const copy = PyDict_Copy(threads_.ptr());
+    if (copy == nullptr) {
+      throw py::error_already_set();
+    }
+    return py::reinterpret_steal<py::dict>(copy);
+  }
+  void keep_keys(const py::dict& thread) {
+    if (!threads_) {
+      threads_ = thread;
+    }
+  }
+
+ private:
+  struct Hash {
+    std::size_t operator()(const capture::Frame* frame) const {
+      const std::uint64_t line = static_cast<std::uint64_t>(frame->line) << 32;
+      const std::uint64_t sizes = frame->function.size() << 8 ^ frame->file.size() << 20;
+      return (frame->address ^ line ^ sizes) * 0x9e3779b97f4a7c15 >> 16;
+    }
+  };
+  struct Same {
+    bool operator()(const capture::Frame* a, const capture::Frame* b) const { return *a == *b; }
+  };
+  std::unordered_map<const capture::Frame*, py::tuple, Hash, Same> frames_;
+  py::object threads_;
+};
+
+py::list convert(const std::vector<capture::Frame>& frames, Made& made) {
+  py::list result(frames.size());
+  for (std::size_t i = 0; i < frames.size(); ++i) {
+    PyList_SET_ITEM(result.ptr(), static_cast<py::ssize_t>(i), made.frame(frames[i]).release().ptr());
   }
   return result;
 }
@@ -199,8 +244,8 @@ py::list convert(const std::vector<capture::NamedValue>& values) {
   return result;
 }
 
-py::dict convert(const capture::Thread& thread) {
-  py::dict result;
+py::dict convert(const capture::Thread& thread, Made& made) {
+  py::dict result = made.thread();
   result[key("tid")] = thread.tid;
   result[key("comm")] = text(thread.comm);
   result[key("state")] = text(std::string_view(&thread.state, 1));
@@ -227,8 +272,8 @@ py::dict convert(const capture::Thread& thread) {
   result[key("majflt")] = thread.major_faults;
   result[key("moved")] = thread.moved;
   result[key("running")] = thread.running;
-  result[key("frames")] = convert(thread.frames);
-  result[key("unmerged_python")] = convert(thread.unmerged_python);
+  result[key("frames")] = convert(thread.frames, made);
+  result[key("unmerged_python")] = convert(thread.unmerged_python, made);
   result[key("stack_from")] = text(name(thread.stack_from));
   result[key("complete")] = thread.complete;
   result[key("stack_problem")] = text_or_none(thread.stack_problem);
@@ -248,6 +293,7 @@ py::dict convert(const capture::Thread& thread) {
   result[key("lock")] = convert(thread.lock);
   result[key("kernel_stack")] = texts(thread.kernel_stack);
   result[key("named_values")] = convert(thread.named_values);
+  made.keep_keys(result);
   return result;
 }
 
@@ -272,7 +318,7 @@ py::object convert(const std::optional<capture::Python>& python) {
   return result;
 }
 
-py::dict convert(const capture::Task& task) {
+py::dict convert(const capture::Task& task, Made& made) {
   py::dict result;
   result[key("kind")] = task.kind == capture::TaskKind::asyncio ? "asyncio" : "greenlet";
   result[key("address")] = task.address;
@@ -286,13 +332,13 @@ py::dict convert(const capture::Task& task) {
   result[key("awaits_address")] = optional_int(task.awaits_object);
   result[key("wakes_in_s")] =
       task.wakes_in_s ? py::object(py::float_(*task.wakes_in_s)) : py::object(py::none());
-  result[key("frames")] = convert(task.frames);
+  result[key("frames")] = convert(task.frames, made);
   result[key("named_values")] = convert(task.named_values);
   result[key("problem")] = text_or_none(task.problem);
   return result;
 }
 
-py::dict convert(const capture::Process& process) {
+py::dict convert(const capture::Process& process, Made& made) {
   py::dict result;
   result[key("pid")] = process.pid;
   result[key("error")] = name(process.error);
@@ -300,13 +346,13 @@ py::dict convert(const capture::Process& process) {
   result[key("exec_changed")] = process.exec_changed;
   py::list threads;
   for (const capture::Thread& thread : process.threads) {
-    threads.append(convert(thread));
+    threads.append(convert(thread, made));
   }
   result[key("threads")] = threads;
   result[key("python")] = convert(process.python);
   py::list tasks;
   for (const capture::Task& task : process.tasks) {
-    tasks.append(convert(task));
+    tasks.append(convert(task, made));
   }
   result[key("tasks")] = tasks;
   result[key("tasks_left_out")] = process.tasks_left_out;
@@ -354,9 +400,10 @@ py::list capture_processes(Engine& engine, const std::vector<int>& pids, bool py
     processes = engine.capture(pids, options);
   }
   const SharedTexts shared;
+  Made made;
   py::list result;
   for (const capture::Process& process : processes) {
-    result.append(convert(process));
+    result.append(convert(process, made));
   }
   return result;
 }

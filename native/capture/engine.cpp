@@ -114,6 +114,7 @@ struct Engine::State {
     Sampled sampled = sample_process(pid);
     if (const std::shared_ptr<Known> opened = open(sampled)) {
       read(*opened);
+      opened->rest();
     }
     if (sampled.tasks != nullptr) {
       mark_moved(sampled);  // the next look need not read again what did not move
@@ -188,6 +189,9 @@ std::vector<Process> Engine::capture(std::span<const int> pids, const Options& o
   std::vector<Process> processes;
   processes.reserve(looks.size());
   for (Look& look : looks) {
+    if (look.known) {
+      look.known->rest();
+    }
     processes.push_back(std::move(look.sampled.process));
   }
   return processes;

@@ -62,7 +62,8 @@ Known::Known(elf::ModuleCache& modules, std::string proc_root, const Sampled& sa
       identity_(sampled.identity),
       memory_id_(sampled.memory_id),
       reader_(make_reader(proc_root_, memory_id_)),
-      pages_(std::make_unique<memory::PageReader>(*reader_)) {}
+      pages_(std::make_unique<memory::PageReader>(*reader_)),
+      unlisted_(proc_root_, memory_id_) {}
 
 // The stack of a thread stays where it is while it sleeps. Where times are not kept, they do not say whether
 // it did.
@@ -71,31 +72,55 @@ bool Known::slept_since(const Thread& thread) const {
   return thread.run_ns.value_or(0) != 0 && seen != seen_.end() && seen->second == moment_of(thread);
 }
 
-// What is looked up in the mappings during a look: code, stacks, and words that threads wait for.
-bool Known::unchanged(const std::vector<Thread>& threads) const {
-  if (!modules_) {
-    return false;
-  }
-  std::vector<Address> addresses;
+// Finds what is looked up in the mappings during a look: code, stacks, and words that threads wait for. True
+// if that is listed now, without reading the text of maps.
+bool Known::list(const std::vector<Thread>& threads) {
+  std::vector<Address> addresses;  // of those that have run since
+  std::vector<Address> all;
   addresses.reserve(2 * threads.size());
+  all.reserve(2 * threads.size());
+  bool tell = true;
   for (const Thread& thread : threads) {
     if (thread.syscall == SYS_futex_waitv) {
       return false;  // its words are not among its arguments
     }
-    if (thread.stack_pointer && !slept_since(thread)) {
-      addresses.push_back(*thread.stack_pointer);
+    tell = tell && thread.stack_pointer;
+    if (thread.stack_pointer) {
+      all.push_back(*thread.stack_pointer);
+      if (!slept_since(thread)) {
+        addresses.push_back(*thread.stack_pointer);
+      }
     }
     if (thread.syscall.value_or(-1) >= 0 && thread.arguments[0] >= lowest_word) {
+      all.push_back(thread.arguments[0]);
       addresses.push_back(thread.arguments[0]);
     }
   }
-  std::ranges::sort(addresses);
+  if (!modules_ && !tell) {
+    return false;
+  }
   const auto query = proc::MapsQuery::open(proc_root_, memory_id_);
-  return query && proc::still_mapped(*query, mappings_, addresses);
+  if (!query) {
+    return false;
+  }
+  std::ranges::sort(addresses);
+  if (modules_ && (tell || all_listed_) && proc::still_mapped(*query, mappings_, addresses)) {
+    return true;
+  }
+  if (all_listed_ || !tell) {
+    return false;
+  }
+  std::ranges::sort(all);
+  auto now = proc::query_code(*query, all);
+  if (now) {
+    mapped(*std::move(now));
+  }
+  return now.has_value();
 }
 
 Error Known::refresh(const std::vector<Thread>& threads) {
-  const Error error = unchanged(threads) ? Error::none : read_again();
+  unlisted_.forget();
+  const Error error = list(threads) ? Error::none : read_again();
   seen_.clear();
   if (error == Error::none) {
     for (const Thread& thread : threads) {
@@ -118,15 +143,21 @@ Error Known::read_again() {
   if (modules_ && *text == maps_text_) {
     return Error::none;
   }
+  all_listed_ = true;
   maps_text_ = std::move(*text);
+  mapped(proc::parse_maps(maps_text_));
+  return Error::none;
+}
+
+void Known::mapped(std::vector<proc::Mapping> mappings) {
   modules_.reset();
-  mappings_ = proc::parse_maps(maps_text_);
-  modules_ = std::make_unique<elf::ProcessModules>(cache_, proc_root_, memory_id_, mappings_, *reader_);
+  mappings_ = std::move(mappings);
+  modules_ = std::make_unique<elf::ProcessModules>(cache_, proc_root_, memory_id_, mappings_, *reader_,
+                                                   all_listed_ ? nullptr : &unlisted_);
   c_library_ = c_library_of(mappings_, *modules_);
   if (!python_) {
     python_looked_for_ = false;  // an interpreter may be loaded later, by a program that embeds one
   }
-  return Error::none;
 }
 
 python::PythonProcess* Known::python() {

@@ -36,7 +36,10 @@ class Known {
   const memory::Reader& reader() const { return *reader_; }
   /// What the interpreter is read through; forget it before each look.
   memory::PageReader& pages() { return *pages_; }
+  /// All, or those of code and those that threads point to, of which every thread tells where its stack is.
   const std::vector<proc::Mapping>& mappings() const { return mappings_; }
+  /// The look is over: no file stays open for it.
+  void rest() { unlisted_.forget(); }
   elf::ProcessModules& modules() { return *modules_; }
   locks::CLibrary c_library() const { return c_library_; }
 
@@ -56,8 +59,9 @@ class Known {
   }
 
   bool slept_since(const Thread& thread) const;
-  bool unchanged(const std::vector<Thread>& threads) const;
+  bool list(const std::vector<Thread>& threads);
   Error read_again();
+  void mapped(std::vector<proc::Mapping> mappings);
 
   elf::ModuleCache& cache_;
   std::string proc_root_;
@@ -67,6 +71,8 @@ class Known {
   std::unique_ptr<memory::PageReader> pages_;
   std::string maps_text_;
   std::vector<proc::Mapping> mappings_;
+  bool all_listed_ = false;  // and so it stays
+  proc::UnlistedMappings unlisted_;
   std::unordered_map<int, Moment> seen_;  // threads, when the mappings were last read or checked
   std::unique_ptr<elf::ProcessModules> modules_;
   locks::CLibrary c_library_ = locks::CLibrary::glibc;

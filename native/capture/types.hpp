@@ -34,6 +34,7 @@ struct Frame {
   std::string module;    // native only; path as mapped, or jit_module
   Address address = 0;   // native only
   FoundBy found_by = FoundBy::leaf;
+  friend bool operator==(const Frame&, const Frame&) = default;
 };
 
 struct NamedValue {

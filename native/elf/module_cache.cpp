@@ -65,12 +65,17 @@ std::string map_files_path(const std::string& process, const proc::Mapping& mapp
   return process + range;
 }
 
-Found open_file(const std::string& process, const std::vector<proc::Mapping>& mappings,
-                const proc::Mapping& mapping, const memory::Reader& reader) {
+Found open_file(const std::string& process, const std::vector<proc::Mapping>& listed,
+                const proc::Mapping& mapping, const memory::Reader& reader,
+                proc::UnlistedMappings* unlisted) {
   if (auto source = open_regular(map_files_path(process, mapping))) return {std::move(source), std::nullopt};
+  // What of the file is mapped around its code.
+  const auto all = [&]() -> const std::vector<proc::Mapping>& {
+    return unlisted != nullptr ? unlisted->all() : listed;
+  };
   const auto right = [&](const FileSource* source) {
     return source != nullptr &&
-           (is_mapped(*source, mapping) || holds_what_is_mapped(*source, mappings, mapping, reader));
+           (is_mapped(*source, mapping) || holds_what_is_mapped(*source, all(), mapping, reader));
   };
   if (!mapping.deleted && mapping.path.starts_with('/')) {
     // A path is shown from our root, and from the target's if that is in another mount namespace.
@@ -84,7 +89,7 @@ Found open_file(const std::string& process, const std::vector<proc::Mapping>& ma
   if (mapping.deleted) {
     if (auto source = open_descriptor(process, mapping)) return {std::move(source), std::nullopt};
   }
-  return copy_image(mappings, mapping, reader);
+  return copy_image(all(), mapping, reader);
 }
 
 }  // namespace
@@ -125,7 +130,7 @@ std::size_t ModuleCache::size() const {
 
 OpenedModule ModuleCache::open(const std::string& proc_root, int pid,
                                const std::vector<proc::Mapping>& mappings, const proc::Mapping& mapping,
-                               const memory::Reader& reader) {
+                               const memory::Reader& reader, proc::UnlistedMappings* unlisted) {
   const std::lock_guard lock(mutex_);
   if (mapping.path == "[vdso]") return open_vdso(mapping, reader);
   if (mapping.inode == 0) return {nullptr, "no file is mapped there"};
@@ -142,7 +147,7 @@ OpenedModule ModuleCache::open(const std::string& proc_root, int pid,
     retired_.push_back(file.opened.module);
     files_.erase(found);
   }
-  Found file = open_file(process, mappings, mapping, reader);
+  Found file = open_file(process, mappings, mapping, reader, unlisted);
   // Another process may have the right to open it, so this failure is not kept.
   if (!file.source) return {nullptr, "the file cannot be opened or is another one now"};
   OpenedModule opened = file.image ? Module::open_image(std::move(file.source), mapping.path, *file.image)

@@ -24,8 +24,10 @@ class ModuleCache {
   /// files, needs a capability), then the path below the process's own root and below ours, its exe link and
   /// its descriptors (each taken only if it is the same inode, or if memory shows that it holds what is
   /// mapped), then the image in memory.
+  /// `unlisted`: what `mappings` leaves out; nullptr: nothing.
   OpenedModule open(const std::string& proc_root, int pid, const std::vector<proc::Mapping>& mappings,
-                    const proc::Mapping& mapping, const memory::Reader& reader);
+                    const proc::Mapping& mapping, const memory::Reader& reader,
+                    proc::UnlistedMappings* unlisted = nullptr);
   /// Different modules, without those replaced on disk meanwhile.
   std::size_t size() const;
 

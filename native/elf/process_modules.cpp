@@ -52,12 +52,14 @@ const Segment* segment_of(const Module& module, const proc::Mapping& mapping) {
 }  // namespace
 
 ProcessModules::ProcessModules(ModuleCache& cache, std::string proc_root, int pid,
-                               const std::vector<proc::Mapping>& mappings, const memory::Reader& reader)
+                               const std::vector<proc::Mapping>& mappings, const memory::Reader& reader,
+                               proc::UnlistedMappings* unlisted)
     : cache_(cache),
       proc_root_(std::move(proc_root)),
       pid_(pid),
       mappings_(mappings),
       reader_(reader),
+      unlisted_(unlisted),
       slots_(mappings.size()),
       perf_map_(proc_root_, pid) {}
 
@@ -77,7 +79,7 @@ const ProcessModules::Slot& ProcessModules::resolve(std::size_t index) {
 void ProcessModules::resolve_file(std::size_t index) {
   Slot& slot = slots_[index];
   const proc::Mapping& mapping = mappings_[index];
-  const OpenedModule opened = cache_.open(proc_root_, pid_, mappings_, mapping, reader_);
+  const OpenedModule opened = cache_.open(proc_root_, pid_, mappings_, mapping, reader_, unlisted_);
   const Segment* segment = opened.module ? segment_of(*opened.module, mapping) : nullptr;
   if (segment != nullptr) {
     slot.module = opened.module.get();
@@ -134,6 +136,11 @@ std::vector<std::optional<JitSymbol>> ProcessModules::jit_symbols(std::span<cons
     if (addresses[i] == generated[next]) result[i] = found[next++];
   }
   return result;
+}
+
+const proc::Mapping* ProcessModules::mapping_at(Address address) const {
+  const proc::Mapping* const listed = proc::find_mapping(mappings_, address);
+  return listed != nullptr || unlisted_ == nullptr ? listed : unlisted_->at(address);
 }
 
 std::optional<Location> ProcessModules::locate(Address address) {

@@ -26,17 +26,22 @@ struct Location {
 /// outlive it. Modules are opened only when an address in them is asked for.
 class ProcessModules {
  public:
+  /// `unlisted`: what `mappings` leaves out, if that holds code only; also outlives it.
   ProcessModules(ModuleCache& cache, std::string proc_root, int pid,
-                 const std::vector<proc::Mapping>& mappings, const memory::Reader& reader);
+                 const std::vector<proc::Mapping>& mappings, const memory::Reader& reader,
+                 proc::UnlistedMappings* unlisted = nullptr);
 
-  /// nullopt: nothing is mapped there.
+  /// nullopt: nothing listed is mapped there.
   std::optional<Location> locate(Address address);
   /// Only executable mappings.
   std::optional<Location> locate_code(Address address);
   /// Address in the process of a symbol defined by the module mapped at `mapping`.
   std::optional<Address> find_symbol(const proc::Mapping& mapping, std::string_view name);
 
+  /// All, or those of code and what more was asked for.
   const std::vector<proc::Mapping>& mappings() const { return mappings_; }
+  /// Also of those that are not listed; nullptr: nothing is mapped there.
+  const proc::Mapping* mapping_at(Address address) const;
   const memory::Reader& reader() const { return reader_; }
   /// Names of code made at run time, from the program's perf map; only where anonymous executable memory is
   /// mapped, or that of a memory file.
@@ -60,6 +65,7 @@ class ProcessModules {
   int pid_;
   const std::vector<proc::Mapping>& mappings_;
   const memory::Reader& reader_;
+  proc::UnlistedMappings* unlisted_;
   std::vector<Slot> slots_;
   std::vector<std::string> problems_;
   PerfMap perf_map_;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -50,13 +51,40 @@ class MapsQuery {
   static std::optional<MapsQuery> open(const std::string& proc_root, int pid);
 
   enum class Answer { found, none, failed };
-  /// The mapping at `address` or, with `or_next_executable`, the executable one there or behind. Fills all
-  /// but path and `deleted`.
-  Answer at(Address address, bool or_next_executable, Mapping& mapping) const;
+  /// The mapping that holds an address, or else the next one behind: any, or of those that are executable.
+  enum class Which { holding, holding_or_next, code_or_next };
+  /// Fills all but path and `deleted`; those too with `named`, which costs as much again.
+  Answer at(Address address, Which which, Mapping& mapping, bool named = false) const;
 
  private:
   explicit MapsQuery(Descriptor file) : file_(std::move(file)) {}
   Descriptor file_;
+};
+
+/// The executable mappings, those which hold the addresses, and what lies behind them all: sorted, with
+/// paths. nullopt if they cannot be asked for, or if they do not stand for themselves: code without file, or
+/// of one that was unlinked, is told apart by what is mapped around it. [vsyscall] is not among them.
+std::optional<std::vector<Mapping>> query_code(const MapsQuery& query, std::span<const Address> addresses);
+
+/// What a list of query_code() leaves out, read when it is needed.
+class UnlistedMappings {
+ public:
+  UnlistedMappings(std::string proc_root, int pid) : proc_root_(std::move(proc_root)), pid_(pid) {}
+
+  /// The mapping that holds the address, as it was when it was first asked for; nullptr: none, or it cannot
+  /// be told.
+  const Mapping* at(Address address);
+  /// All mappings, also the listed ones, read the first time; empty if they cannot be.
+  const std::vector<Mapping>& all();
+  /// Nothing is known any more, and no file open.
+  void forget();
+
+ private:
+  std::string proc_root_;
+  int pid_;
+  std::optional<MapsQuery> query_;
+  std::map<Address, Mapping> asked_;  // by start
+  std::optional<std::vector<Mapping>> all_;
 };
 
 /// Whether the executable mappings, and those which hold the addresses, are those in `mappings`. False also

@@ -2,7 +2,11 @@
 #include <sys/ioctl.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <climits>
+#include <iterator>
+#include <string_view>
 
 #include "proc/maps.hpp"
 
@@ -36,6 +40,50 @@ constexpr std::uint64_t vma_writable = 0x02;
 constexpr std::uint64_t vma_executable = 0x04;
 constexpr std::uint64_t vma_shared = 0x08;
 constexpr std::uint64_t covering_or_next = 0x10;
+constexpr std::size_t most_mappings = 1 << 16;  // Linux's own default bound
+constexpr std::string_view deleted_mark = " (deleted)";
+
+std::uint64_t flags_of(MapsQuery::Which which) {
+  switch (which) {
+    case MapsQuery::Which::holding:
+      return 0;
+    case MapsQuery::Which::holding_or_next:
+      return covering_or_next;
+    case MapsQuery::Which::code_or_next:
+      return covering_or_next | vma_executable;
+  }
+  return 0;
+}
+
+// As in the text of maps, but that newlines are not escaped.
+void set_path(std::string_view name, Mapping& mapping) {
+  mapping.deleted = name.ends_with(deleted_mark);
+  if (mapping.deleted) {
+    name.remove_suffix(deleted_mark.size());
+  }
+  mapping.path = name;
+}
+
+bool stands_for_itself(const Mapping& code) {
+  return !code.deleted &&
+         (code.inode != 0 || (code.path.starts_with('[') && !code.path.starts_with("[anon")));
+}
+
+// Appends the mappings from an address on; false if one of them cannot be told.
+bool append(const MapsQuery& query, Address from, MapsQuery::Which which, std::vector<Mapping>& mappings) {
+  for (Mapping mapping; mappings.size() < most_mappings;) {
+    const auto answer = query.at(from, which, mapping, true);
+    if (answer != MapsQuery::Answer::found) {
+      return answer == MapsQuery::Answer::none;
+    }
+    if (mapping.end <= from) {
+      return false;
+    }
+    from = mapping.end;
+    mappings.push_back(std::move(mapping));
+  }
+  return false;
+}
 
 bool same(const Mapping& a, const Mapping& b) {
   return a.start == b.start && a.end == b.end && a.offset == b.offset && a.dev_major == b.dev_major &&
@@ -50,11 +98,16 @@ std::optional<MapsQuery> MapsQuery::open(const std::string& proc_root, int pid) 
   return file ? std::optional(MapsQuery(std::move(file))) : std::nullopt;
 }
 
-MapsQuery::Answer MapsQuery::at(Address address, bool or_next_executable, Mapping& mapping) const {
+MapsQuery::Answer MapsQuery::at(Address address, Which which, Mapping& mapping, bool named) const {
+  std::array<char, PATH_MAX> name;  // the kernel takes no larger one
   Query query{};
   query.size = sizeof query;
-  query.query_flags = or_next_executable ? covering_or_next | vma_executable : 0;
+  query.query_flags = flags_of(which);
   query.query_addr = address;
+  if (named) {
+    query.vma_name_size = name.size();
+    query.vma_name_addr = reinterpret_cast<std::uint64_t>(name.data());
+  }
   if (ioctl(file_.get(), procmap_query, &query) != 0) {
     return errno == ENOENT ? Answer::none : Answer::failed;
   }
@@ -68,7 +121,74 @@ MapsQuery::Answer MapsQuery::at(Address address, bool or_next_executable, Mappin
   mapping.writable = (query.vma_flags & vma_writable) != 0;
   mapping.executable = (query.vma_flags & vma_executable) != 0;
   mapping.shared = (query.vma_flags & vma_shared) != 0;
+  if (named) {  // the size that comes back counts the end of the string; 0: there is no name
+    set_path({name.data(), std::min<std::size_t>(std::max(query.vma_name_size, 1U) - 1, name.size())},
+             mapping);
+  }
   return Answer::found;
+}
+
+std::optional<std::vector<Mapping>> query_code(const MapsQuery& query, std::span<const Address> addresses) {
+  std::vector<Mapping> code;
+  if (!append(query, 0, MapsQuery::Which::code_or_next, code) ||
+      !std::ranges::all_of(code, stands_for_itself)) {
+    return std::nullopt;
+  }
+  std::vector<Mapping> others;
+  for (const Address address : addresses) {
+    if (find_mapping(code, address) != nullptr || find_mapping(others, address) != nullptr) {
+      continue;
+    }
+    Mapping mapping;
+    const auto answer = query.at(address, MapsQuery::Which::holding, mapping, true);
+    if (answer == MapsQuery::Answer::failed || (!others.empty() && mapping.start < others.back().end)) {
+      return std::nullopt;
+    }
+    if (answer == MapsQuery::Answer::found) {
+      others.push_back(std::move(mapping));
+    }
+  }
+  const Address last = std::max(code.empty() ? 0 : code.back().end, others.empty() ? 0 : others.back().end);
+  if (!append(query, last, MapsQuery::Which::holding_or_next, others)) {
+    return std::nullopt;
+  }
+  std::vector<Mapping> all;
+  all.reserve(code.size() + others.size());
+  std::ranges::merge(std::make_move_iterator(code.begin()), std::make_move_iterator(code.end()),
+                     std::make_move_iterator(others.begin()), std::make_move_iterator(others.end()),
+                     std::back_inserter(all), {}, &Mapping::start, &Mapping::start);
+  return all;
+}
+
+const Mapping* UnlistedMappings::at(Address address) {
+  if (all_) {
+    return find_mapping(*all_, address);
+  }
+  const auto behind = asked_.upper_bound(address);
+  if (behind != asked_.begin() && address < std::prev(behind)->second.end) {
+    return &std::prev(behind)->second;
+  }
+  if (!query_) {
+    query_ = MapsQuery::open(proc_root_, pid_);
+  }
+  Mapping mapping;
+  if (!query_ || query_->at(address, MapsQuery::Which::holding, mapping) != MapsQuery::Answer::found) {
+    return nullptr;
+  }
+  return &(asked_[mapping.start] = mapping);
+}
+
+const std::vector<Mapping>& UnlistedMappings::all() {
+  if (!all_) {
+    all_ = read_maps(proc_root_, pid_).value_or(std::vector<Mapping>{});
+  }
+  return *all_;
+}
+
+void UnlistedMappings::forget() {
+  query_.reset();
+  asked_.clear();
+  all_.reset();
 }
 
 bool still_mapped(const MapsQuery& query, const std::vector<Mapping>& mappings,
@@ -80,12 +200,13 @@ bool still_mapped(const MapsQuery& query, const std::vector<Mapping>& mappings,
     if (!known.executable || known.path == "[vsyscall]") {
       continue;
     }
-    if (query.at(from, true, now) != MapsQuery::Answer::found || !same(known, now)) {
+    if (query.at(from, MapsQuery::Which::code_or_next, now) != MapsQuery::Answer::found ||
+        !same(known, now)) {
       return false;
     }
     from = known.end;
   }
-  if (query.at(from, true, now) != MapsQuery::Answer::none) {
+  if (query.at(from, MapsQuery::Which::code_or_next, now) != MapsQuery::Answer::none) {
     return false;
   }
   const Mapping* last = nullptr;
@@ -95,7 +216,7 @@ bool still_mapped(const MapsQuery& query, const std::vector<Mapping>& mappings,
       continue;
     }
     last = known;
-    const auto answer = query.at(address, false, now);
+    const auto answer = query.at(address, MapsQuery::Which::holding, now);
     if (known == nullptr ? answer != MapsQuery::Answer::none
                          : answer != MapsQuery::Answer::found || !same(*known, now)) {
       return false;

@@ -3,6 +3,7 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 
 #include "fake_proc.hpp"
@@ -192,7 +193,7 @@ TEST_CASE("still mapped: seen at once when code, or what an address points to, i
   REQUIRE(data != MAP_FAILED);
   const std::array<Address, 2> addresses{8, reinterpret_cast<Address>(data)};
   Mapping mapping;
-  if (query->at(addresses[1], false, mapping) == MapsQuery::Answer::failed) {
+  if (query->at(addresses[1], MapsQuery::Which::holding, mapping) == MapsQuery::Answer::failed) {
     MESSAGE("skipped: the kernel cannot be asked for single mappings (Linux 6.11)");
     return;
   }
@@ -214,4 +215,105 @@ TEST_CASE("still mapped: seen at once when code, or what an address points to, i
   CHECK(still_mapped(*query, *changed, addresses));
   munmap(data, page);
   CHECK_FALSE(still_mapped(*query, *changed, addresses));
+}
+
+namespace {
+
+bool same(const Mapping& a, const Mapping& b) {
+  return a.start == b.start && a.end == b.end && a.offset == b.offset && a.dev_major == b.dev_major &&
+         a.dev_minor == b.dev_minor && a.inode == b.inode && a.readable == b.readable &&
+         a.writable == b.writable && a.executable == b.executable && a.shared == b.shared &&
+         a.deleted == b.deleted && a.path == b.path;
+}
+
+}  // namespace
+
+TEST_CASE("query code: what the text says of code and of addresses, and the rest when it is asked for") {
+  constexpr std::size_t page = 4096;
+  void* const data = mmap(nullptr, page, PROT_READ, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(data != MAP_FAILED);
+  const int local = 0;
+  static int other = 0;
+  std::array<Address, 4> addresses{8, reinterpret_cast<Address>(data), reinterpret_cast<Address>(&local),
+                                   reinterpret_cast<Address>(&local) + 1};
+  std::ranges::sort(addresses);
+  const auto query = MapsQuery::open("/proc", getpid());
+  REQUIRE(query);
+  Mapping any;
+  if (query->at(addresses[1], MapsQuery::Which::holding, any) == MapsQuery::Answer::failed) {
+    MESSAGE("skipped: the kernel cannot be asked for single mappings (Linux 6.11)");
+    return;
+  }
+  const auto listed = query_code(*query, addresses);
+  const auto text = read_maps("/proc", getpid());
+  REQUIRE(listed);
+  REQUIRE(text);
+  CHECK(std::ranges::is_sorted(*listed, {}, &Mapping::start));
+  CHECK(listed->size() < text->size());
+  for (const Mapping& mapping : *listed) {
+    CAPTURE(mapping.path);
+    const Mapping* const found = find_mapping(*text, mapping.start);
+    REQUIRE(found != nullptr);
+    CHECK(same(*found, mapping));
+  }
+  for (const Mapping& mapping : *text) {
+    const bool asked = std::ranges::any_of(
+        addresses, [&](Address address) { return address >= mapping.start && address < mapping.end; });
+    if ((mapping.executable && mapping.path != "[vsyscall]") || asked) {
+      CAPTURE(mapping.path);
+      CHECK(find_mapping(*listed, mapping.start) != nullptr);
+    }
+  }
+  CHECK(still_mapped(*query, *listed, addresses));
+
+  const auto unasked = reinterpret_cast<Address>(&other);
+  CHECK(find_mapping(*listed, unasked) == nullptr);
+  UnlistedMappings unlisted("/proc", getpid());
+  const Mapping* const found = unlisted.at(unasked);
+  REQUIRE(found != nullptr);
+  CHECK(found->start == find_mapping(*text, unasked)->start);
+  CHECK(found->writable);
+  CHECK(unlisted.at(unasked + 1) == found);
+  CHECK(unlisted.at(8) == nullptr);
+  CHECK(unlisted.all().size() >= listed->size());
+  CHECK(unlisted.at(unasked) != found);  // now of all
+  munmap(data, page);
+}
+
+TEST_CASE("query code: nothing where code without file, or of an unlinked one, needs what is around it") {
+  constexpr std::size_t page = 4096;
+  const auto query = MapsQuery::open("/proc", getpid());
+  REQUIRE(query);
+  Mapping any;
+  if (query->at(reinterpret_cast<Address>(&any), MapsQuery::Which::holding, any) ==
+      MapsQuery::Answer::failed) {
+    MESSAGE("skipped: the kernel cannot be asked for single mappings (Linux 6.11)");
+    return;
+  }
+  REQUIRE(query_code(*query, {}));
+  const int file = memfd_create("code", MFD_CLOEXEC);
+  REQUIRE(file >= 0);
+  REQUIRE(ftruncate(file, page) == 0);
+  for (const int from : {-1, file}) {
+    CAPTURE(from);
+    void* const code =
+        mmap(nullptr, page, PROT_READ | PROT_EXEC, MAP_PRIVATE | (from < 0 ? MAP_ANONYMOUS : 0), from, 0);
+    REQUIRE(code != MAP_FAILED);
+    CHECK_FALSE(query_code(*query, {}));
+    munmap(code, page);
+    CHECK(query_code(*query, {}));
+  }
+  close(file);
+}
+
+TEST_CASE("query code: no answer where /proc is a recorded one") {
+  const FakeProc proc;
+  proc.write("5/maps", "1000-2000 rw-p 00000000 00:00 0 \n");
+  const auto query = MapsQuery::open(proc.root(), 5);
+  REQUIRE(query);
+  CHECK_FALSE(query_code(*query, {}));
+  UnlistedMappings unlisted(proc.root(), 5);
+  CHECK(unlisted.at(0x1000) == nullptr);
+  REQUIRE(unlisted.all().size() == 1);
+  CHECK(unlisted.at(0x1000) == unlisted.all().data());
 }

@@ -133,7 +133,7 @@ std::optional<CallInstruction> CallResolver::call_at(Address return_address, elf
 
 // Whether nobody can write to where the pointer lies.
 bool CallResolver::is_constant(Address slot) const {
-  const proc::Mapping* const mapping = proc::find_mapping(modules_.mappings(), slot);
+  const proc::Mapping* const mapping = modules_.mapping_at(slot);
   return mapping != nullptr && !mapping->writable;
 }
 
