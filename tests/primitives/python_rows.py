@@ -57,6 +57,8 @@ class PythonRow:
 
 _ANY_STATE = ("hung", "idle", "unknown", "running")
 _WITHHELD = ("idle", "unknown")
+# A child that sleeps may be meant to.
+_CHILD = ("hung", "unknown")
 
 
 def _threading() -> list[PythonRow]:
@@ -184,6 +186,7 @@ def _exits() -> list[PythonRow]:
         ),
         row(
             name="subprocess.wait",
+            states=_CHILD,
             mode="alone",
             kinds=("child",),
             owner=Owner.PROCESS,
@@ -212,7 +215,13 @@ def _multiprocessing() -> list[PythonRow]:
     return [
         shared("multiprocessing.Lock", semaphore, Owner.BY_FRAMES, addressed=False),
         # Nothing tells this from a semaphore of one.
-        shared("multiprocessing.Lock by acquire", semaphore, addressed=False, may_name=("holder",)),
+        shared(
+            "multiprocessing.Lock by acquire",
+            semaphore,
+            addressed=False,
+            may_name=("holder",),
+            states=_ANY_STATE,
+        ),
         shared("multiprocessing.Lock spawned", semaphore, Owner.BY_FRAMES, addressed=False),
         shared("multiprocessing.RLock", semaphore, Owner.RECORDED, addressed=False),
         shared("multiprocessing.RLock of a thread", semaphore, Owner.RECORDED, addressed=False),
@@ -239,7 +248,7 @@ def _multiprocessing() -> list[PythonRow]:
             states=_ANY_STATE,
         ),
         shared("multiprocessing.Pipe", ("pipe", "socket"), Owner.PROCESS, addressed=False, waiter=Waits.READ),
-        shared("Process.join", ("child",), Owner.PROCESS, addressed=False, waiter=Waits.CHILD),
+        shared("Process.join", ("child",), Owner.PROCESS, addressed=False, waiter=Waits.CHILD, states=_CHILD),
         shared("Pool.map", ("queue",), Owner.PROCESS, addressed=False),
         shared("Pool.apply_async", ("queue",), Owner.PROCESS, addressed=False),
         shared("ProcessPoolExecutor", ("queue",), Owner.PROCESS, addressed=False),
