@@ -33,6 +33,9 @@ _WATCHES = frozenset(
     {"wait4", "waitid", "poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait", "clock_nanosleep"}
 )
 
+# What is said of a lock that was held when its waiter was seen and free when its word was read.
+RELEASED = "released meanwhile"
+
 # What is said of a mutex whose owner ended with it, where the owner's id is gone too.
 OWNER_DIED = "owner thread died holding it"
 

@@ -38,10 +38,12 @@ def gil(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
     holder = holders.gil_holder(scene, sample.pid)
     if holder == draft.key:
         holder = None
+    # Free at that moment: somebody has just let it go, and who waits is about to take it.
+    free = holder is None and sample.lock.problem == holders.RELEASED
     return replace(
         draft,
         kind=WaitKind.GIL,
-        standing=Standing.FIRM,
+        standing=Standing.OPAQUE if free else Standing.FIRM,
         cause=Kind.LOCK_GIL,
         object=holders.lock_object(sample),
         targets=(holder,) if holder else (),

@@ -18,6 +18,7 @@ SETTLED_S = 3.0
 
 # A waiter for the GIL runs some 20 microseconds each 5 ms.
 _GIL_WAITER_SHARE = 0.1
+_GIL_WAITER_WAKES_S = 0.005
 
 _STOPPED = ("T", "t")
 _DEAD = ("Z", "X", "x")
@@ -53,6 +54,8 @@ def progress(samples: Sequence[ThreadSample], times: Sequence[float]) -> Progres
         return Progress.UNMOVED
     if waits_for_gil:
         return Progress.REARMED
+    if _waits_for_gil(last) and not _just_waits_for_gil(samples, elapsed):
+        return Progress.MOVING
     if same_place(samples) and (_times_out_within(last, elapsed) or _was_due(first, elapsed)):
         return Progress.REARMED
     return Progress.MOVING
@@ -61,24 +64,29 @@ def progress(samples: Sequence[ThreadSample], times: Sequence[float]) -> Progres
 def gil_wait(samples: Sequence[ThreadSample], times: Sequence[float]) -> ThreadSample | None:
     """The newest sample that shows a thread waiting for the GIL, if that is all it did.
 
-    A waiter wakes every 5 ms to look at the clock, so one look in many finds it on the CPU; its Python frames
-    cannot have changed then, and it used next to no time.
+    A waiter wakes every 5 ms to look at the clock, so one look in many finds it on the CPU. Who got the GIL and
+    waits for it again was on the CPU more often, or longer, or has come to another line meanwhile.
     """
     waiting = [sample for sample in samples if _waits_for_gil(sample)]
     if not waiting or samples[-1].holds_gil:
         return None
-    if len(waiting) < len(samples):
-        first, last = samples[0], samples[-1]
-        stacks = {
-            tuple((frame.function, frame.line) for frame in python_frames(sample.frames))
-            for sample in samples
-        }
-        elapsed = times[-1] - times[0]
-        if len(stacks) > 1 or first.run_ns is None or last.run_ns is None:
-            return None
-        if last.run_ns - first.run_ns > _GIL_WAITER_SHARE * elapsed * 1e9:
-            return None
-    return waiting[-1]
+    if len(waiting) < len(samples) and (samples[0].run_ns is None or samples[-1].run_ns is None):
+        return None
+    return waiting[-1] if _just_waits_for_gil(samples, times[-1] - times[0]) else None
+
+
+def _just_waits_for_gil(samples: Sequence[ThreadSample], elapsed: float) -> bool:
+    """Whether a thread that waits for the GIL now cannot have had it since the first look, as far as it shows."""
+    first, last = samples[0], samples[-1]
+    stacks = [
+        tuple((frame.function, frame.line) for frame in python_frames(sample.frames)) for sample in samples
+    ]
+    if len(set(stacks)) > 1:
+        return False
+    ran_s = ((last.run_ns or 0) - (first.run_ns or 0)) / 1e9
+    # Twice a wake-up: the mutex beside the GIL may be taken just then; and some for the ends of the time.
+    wakes = 2 * elapsed / _GIL_WAITER_WAKES_S + 10
+    return ran_s <= _GIL_WAITER_SHARE * elapsed and (last.slices or 0) - (first.slices or 0) <= wakes
 
 
 def same_place(samples: Sequence[ThreadSample]) -> bool:

@@ -120,8 +120,8 @@ def on_mutex(
     return sleeper(pid, tid, lock=lock, frames=frames, args=(address, 0x80, 2, 0, 0, 0), **changes)
 
 
-def on_gil(pid: int, tid: int | None = None, **changes: Any) -> ThreadSample:
-    lock = LockFacts(kind="gil", address=0xA000, uaddr=0xA010, op=9, value=0, timeout=True)
+def on_gil(pid: int, tid: int | None = None, *, problem: str | None = None, **changes: Any) -> ThreadSample:
+    lock = LockFacts(kind="gil", address=0xA000, uaddr=0xA010, op=9, value=0, timeout=True, problem=problem)
     frames = (native("take_gil", "libpython3.11.so"), py("callback"))
     return sleeper(pid, tid, lock=lock, frames=frames, asleep_for_s=0.001, **changes)
 

@@ -182,6 +182,29 @@ def test_gil_waiters_of_a_working_thread_are_not_hung() -> None:
     assert state_of(b.evidence([b.process(100)], looks)) in (State.RUNNING, State.BUSY)
 
 
+@pytest.mark.parametrize(
+    ("ran_ns", "slices", "hung"),
+    [
+        (500_000, 22, True),  # woke each 5 ms to look at the clock
+        (9_000_000, 415, False),  # had it now and then
+        (30_000_000, 22, False),
+    ],
+)
+def test_who_waits_for_the_gil_again_has_had_it_meanwhile(ran_ns: int, slices: int, hung: bool) -> None:
+    waiting = b.on_gil(100)
+    later = b.replace(waiting, run_ns=waiting.run_ns + ran_ns, slices=waiting.slices + slices)
+    looks = (b.look(waiting), b.look(later, at=0.1))
+    assert (state_of(b.evidence([b.process(100)], looks)) is State.HUNG) is hung
+
+
+def test_a_gil_that_is_free_keeps_nobody_waiting() -> None:
+    waiting = b.on_gil(100, problem="released meanwhile")
+    looks = (b.look(waiting), b.look(b.moved(waiting), at=0.1))
+    report = analyze(b.evidence([b.process(100)], looks))
+    assert report.verdict.state is not State.HUNG
+    assert not report.verdict.culprits
+
+
 def test_wait_that_moved_between_the_looks_is_no_hang() -> None:
     first = [
         b.in_collective(100),
