@@ -187,7 +187,7 @@ def pool(kind: str, summary: str, *, modules: tuple[str, ...] = (), slow: bool) 
 
 POOLS = (
     *pool("pool", "multiprocessing.Pool", slow=False),
-    *pool("executor", "ProcessPoolExecutor", slow=False),
+    *pool("executor", "ProcessPoolExecutor", slow=True),
     *pool("joblib", "joblib", modules=("joblib",), slow=True),
     *pool("threads", "ThreadPoolExecutor", slow=True),
     *pool("queue", "threads between two bounded queues", slow=False),
@@ -261,7 +261,7 @@ def command(name: str, what: str, summary: str, *, needs: tuple[str, ...] = (), 
 
 
 COMMANDS = (
-    command("shell-naps", "naps", "a script that sleeps 0.3 s between its commands", slow=False),
+    command("shell-naps", "naps", "a script that sleeps 0.3 s between its commands"),
     command("shell-long-naps", "long_nap", "a script that sleeps 20 s between its commands"),
     command("tar-pipe", "tar", "tar into gzip into tar, again and again", needs=("tar", "gzip")),
     command("rsync", "rsync", "copies of a folder", needs=("rsync",)),
@@ -282,6 +282,7 @@ def contended(kind: str, *, slow: bool = True) -> Well:
         name=f"contended-{kind}",
         summary=f"four threads that want the same {kind} all the time",
         programs=(start(f"{HERE}/contend.c", kind, says=("main",)),),
+        states=MAY_BE_BUSY,
         commands=("cc",),
         slow=slow,
     )
