@@ -38,10 +38,8 @@ def shutdown_of_a_pool():
     announce.member("waiter")
 
 
-@alone("after fork")
-def after_fork():
-    lock, held = threading.Lock(), threading.Event()
-    is_at(lock)
+def held_in_the_parent(lock):
+    held = threading.Event()
 
     def hold():
         with lock:
@@ -57,27 +55,20 @@ def after_fork():
         with lock:
             pass
     signal.pause()
+
+
+@alone("after fork")
+def after_fork():
+    lock = threading.Lock()
+    is_at(lock)
+    held_in_the_parent(lock)
 
 
 @alone("RLock after fork")
 def rlock_after_fork():
-    lock, held = threading.RLock(), threading.Event()
+    lock = threading.RLock()
     is_at(lock)
-
-    def hold():
-        with lock:
-            announce.member("holder")
-            held.set()
-            sleep_long()
-
-    thread(hold)
-    held.wait()
-    if os.fork() == 0:
-        announce.die_with_parent()
-        announce.member("waiter")
-        with lock:
-            pass
-    signal.pause()
+    held_in_the_parent(lock)
 
 
 @alone("subprocess.wait")
