@@ -4,6 +4,7 @@
 #include "capture/look.hpp"
 #include "capture/merge.hpp"
 #include "capture/running.hpp"
+#include "capture/workers.hpp"
 #include "elf/process_modules.hpp"
 #include "locks/decode.hpp"
 #include "locks/once.hpp"
@@ -320,9 +321,40 @@ void add_python(Look& look, EvalParts& parts) {
   }
 }
 
+// Makes frames of what was unwound, decodes locks, merges Python frames: of one process, beside which others
+// are at it.
+void describe(Look& look, std::span<const Look> all, std::vector<std::vector<unwind::FrameName>>& names,
+              const std::string& proc_root, EvalParts& parts) {
+  std::vector<Thread>& threads = look.sampled.process.threads;
+  LockDecoder lock_decoder(look, all, proc_root);
+  for (std::size_t i = 0; i < threads.size(); ++i) {
+    const std::vector<unwind::Frame>& unwound = look.unwound[i].frames;
+    threads[i].frames.reserve(unwound.size());
+    for (std::size_t k = 0; k < unwound.size(); ++k) {
+      Frame frame;
+      frame.module = module_name(look, unwound[k], names[i][k]);
+      frame.address = unwound[k].pc;
+      frame.found_by = found_by(unwound[k], names[i][k]);
+      frame.function = std::move(names[i][k].function);
+      if (frame.function.empty() && unwound[k].signal_frame) {
+        frame.function = "<signal handler called>";  // the C library's trampoline seldom has a symbol
+      }
+      threads[i].frames.push_back(std::move(frame));
+    }
+    lock_decoder.decode(i);
+  }
+  lock_decoder.find_initialisers();
+  if (look.python) {
+    add_python(look, parts);
+  }
+  for (const std::string& problem : look.known->modules().problems()) {
+    look.sampled.process.notes.push_back(problem);
+  }
+}
+
 }  // namespace
 
-void finish(std::span<Look> looks, const std::string& proc_root, EvalParts& parts) {
+void finish(std::span<Look> looks, const std::string& proc_root, EvalParts& parts, std::size_t workers) {
   std::vector<unwind::NamingJob> jobs;
   std::vector<Look*> named;
   const std::vector<SampledLeaves> leaves = leaves_of(looks);
@@ -339,34 +371,9 @@ void finish(std::span<Look> looks, const std::string& proc_root, EvalParts& part
   for (std::size_t i = 0; i < leaves.size(); ++i) {
     describe_samples(leaves[i], names[named.size() + i]);
   }
-  for (std::size_t job = 0; job < named.size(); ++job) {
-    Look& look = *named[job];
-    std::vector<Thread>& threads = look.sampled.process.threads;
-    LockDecoder lock_decoder(look, looks, proc_root);
-    for (std::size_t i = 0; i < threads.size(); ++i) {
-      const std::vector<unwind::Frame>& unwound = look.unwound[i].frames;
-      threads[i].frames.reserve(unwound.size());
-      for (std::size_t k = 0; k < unwound.size(); ++k) {
-        Frame frame;
-        frame.module = module_name(look, unwound[k], names[job][i][k]);
-        frame.address = unwound[k].pc;
-        frame.found_by = found_by(unwound[k], names[job][i][k]);
-        frame.function = std::move(names[job][i][k].function);
-        if (frame.function.empty() && unwound[k].signal_frame) {
-          frame.function = "<signal handler called>";  // the C library's trampoline seldom has a symbol
-        }
-        threads[i].frames.push_back(std::move(frame));
-      }
-      lock_decoder.decode(i);
-    }
-    lock_decoder.find_initialisers();
-    if (look.python) {
-      add_python(look, parts);
-    }
-    for (const std::string& problem : look.known->modules().problems()) {
-      look.sampled.process.notes.push_back(problem);
-    }
-  }
+  share_out(
+      named.size(), workers, [](std::size_t) {},
+      [&](std::size_t job) { describe(*named[job], looks, names[job], proc_root, parts); });
 }
 
 }  // namespace hangtrace::capture

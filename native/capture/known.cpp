@@ -72,9 +72,19 @@ bool Known::slept_since(const Thread& thread) const {
   return thread.run_ns.value_or(0) != 0 && seen != seen_.end() && seen->second == moment_of(thread);
 }
 
+// Then the mappings are the same, too: only a thread of the process changes them.
+bool Known::all_slept(const std::vector<Thread>& threads) const {
+  return threads.size() == seen_.size() && std::ranges::all_of(threads, [this](const Thread& thread) {
+           return thread.stack_pointer && slept_since(thread);
+         });
+}
+
 // Finds what is looked up in the mappings during a look: code, stacks, and words that threads wait for. True
 // if that is listed now, without reading the text of maps.
 bool Known::list(const std::vector<Thread>& threads) {
+  if (modules_ && all_slept(threads)) {
+    return true;
+  }
   std::vector<Address> addresses;  // of those that have run since
   std::vector<Address> all;
   addresses.reserve(2 * threads.size());

@@ -59,6 +59,7 @@ class Known {
   }
 
   bool slept_since(const Thread& thread) const;
+  bool all_slept(const std::vector<Thread>& threads) const;
   bool list(const std::vector<Thread>& threads);
   Error read_again();
   void mapped(std::vector<proc::Mapping> mappings);

@@ -51,7 +51,8 @@ void take(Look& look, const Options& options, const std::string& proc_root);
 /// need. The main thread goes first; who has no turn before the time is over stays without a stack.
 void unwind_threads(Look& look, unwind::UnwindCache& cache, const Options& options);
 
-/// Names all frames in one pass over all processes, decodes locks, merges Python frames.
-void finish(std::span<Look> looks, const std::string& proc_root, EvalParts& parts);
+/// Names all frames in one pass over all processes; then up to `workers` threads decode locks and merge
+/// Python frames, each those of one process at a time.
+void finish(std::span<Look> looks, const std::string& proc_root, EvalParts& parts, std::size_t workers);
 
 }  // namespace hangtrace::capture

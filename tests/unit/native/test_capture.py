@@ -206,6 +206,46 @@ def test_later_looks_know_the_stacks_of_new_threads_and_of_those_that_slept_on()
             process.kill()
 
 
+LOADS_LATER = """
+import sys
+sys.stdin.readline()
+assert "select" not in sys.modules
+import select
+select.poll().poll()
+"""
+
+
+def test_a_later_look_knows_code_that_was_loaded_since() -> None:
+    engine = _native.Engine()
+    with subprocess.Popen(
+        [sys.executable, "-S", "-c", LOADS_LATER], stdin=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+
+        def waits(found: Any) -> bool:
+            [thread] = found["threads"]
+            return thread["complete"] and not thread["moved"] and not thread["unmerged_python"]
+
+        try:
+            [reading] = until(waits, process.pid, engine)["threads"]
+            until(waits, process.pid, engine)  # it has not run since
+            process.stdin.write("go on\n")
+            process.stdin.flush()
+
+            def goes_on(found: Any) -> bool:
+                return waits(found) and found["threads"][0]["slices"] > reading["slices"]
+
+            found = until(
+                lambda found: goes_on(found) and "poll" in str(found["threads"][0]["frames"][:4]),
+                process.pid,
+                engine,
+            )
+            [fresh] = until(waits, process.pid)["threads"]
+            assert found["threads"][0]["frames"] == fresh["frames"]
+        finally:
+            process.kill()
+
+
 def test_environment_and_arguments_of_the_program() -> None:
     with running(sys.executable, HERE / "capture_target.py", "one argument") as pid:
         engine = _native.Engine()
