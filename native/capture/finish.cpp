@@ -106,8 +106,11 @@ int taken_elsewhere(const locks::Lock& lock, const python::SharedSemaphore& want
       continue;
     }
     const auto is_it = [&](const python::SharedSemaphore& one) {
-      return one.count > 0 && one.recursive == wanted.recursive && one.most == wanted.most &&
-             locks::shared_key_of(one.handle, other.known->mappings()) == lock.shared_key;
+      if (one.count <= 0 || one.recursive != wanted.recursive || one.most != wanted.most) {
+        return false;
+      }
+      const proc::Mapping* const mapping = other.known->mapping_at(one.handle);
+      return mapping != nullptr && locks::shared_key_in(one.handle, *mapping) == lock.shared_key;
     };
     auto there = python->shared_semaphore(wanted.object);
     if (!there || !is_it(*there)) {
@@ -130,10 +133,8 @@ int taken_elsewhere(const locks::Lock& lock, const python::SharedSemaphore& want
   return found;
 }
 
-void apply_shared(locks::Lock& lock, const python::LockFacts& facts, const Look& own,
-                  std::span<const Look> all) {
-  lock.kind = locks::Kind::semaphore;
-  lock.problem = facts.problem;
+void find_taker(locks::Lock& lock, const python::LockFacts& facts, const Look& own,
+                std::span<const Look> all) {
   const python::SharedSemaphore& semaphore = *facts.shared;
   const bool lockable = semaphore.recursive || (semaphore.most == 1 && facts.shared_lock);
   const int elsewhere = lockable ? taken_elsewhere(lock, semaphore, own, all) : 0;
@@ -143,6 +144,17 @@ void apply_shared(locks::Lock& lock, const python::LockFacts& facts, const Look&
   lock.owner = facts.owner_tid != 0 ? facts.owner_tid : elsewhere;
   lock.owner_exact = semaphore.recursive;
   lock.owner_from = owner_source(python::LockOwnerFrom::shared_lock);
+}
+
+// Semaphores of multiprocessing: reads the memory of all processes, so nobody else may be at it.
+void find_takers(Look& look, std::span<const Look> all) {
+  for (Thread& thread : look.sampled.process.threads) {
+    const auto facts = look.python_locks.find(thread.tid);
+    const bool shared = facts != look.python_locks.end() && facts->second.shared;
+    if (shared && thread.lock && thread.lock->kind == locks::Kind::semaphore) {
+      find_taker(*thread.lock, facts->second, look, all);
+    }
+  }
 }
 
 bool apply_gil(locks::Lock& lock, const python::PythonState& python) {
@@ -172,7 +184,6 @@ class LockDecoder {
  public:
   LockDecoder(Look& look, std::span<const Look> all, const std::string& proc_root)
       : look_(look),
-        all_(all),
         view_{*look.copies,
               look.known->mappings(),
               [&look](int tid) { return thread_here(look, tid); },
@@ -198,7 +209,10 @@ class LockDecoder {
       // Without names of native frames the object itself must say that it is this futex's.
       const bool unnamed = lock.kind == locks::Kind::semaphore || lock.kind == locks::Kind::futex;
       if (facts->second.shared) {
-        if (unnamed) apply_shared(lock, facts->second, look_, all_);
+        if (unnamed) {
+          lock.kind = locks::Kind::semaphore;
+          lock.problem = facts->second.problem;
+        }
       } else if (lock.kind == locks::Kind::python_lock || (unnamed && facts->second.object != 0)) {
         apply_python_lock(lock, facts->second);
       }
@@ -261,7 +275,6 @@ class LockDecoder {
   }
 
   Look& look_;
-  std::span<const Look> all_;
   locks::ProcessView view_;
 };
 
@@ -374,6 +387,9 @@ void finish(std::span<Look> looks, const std::string& proc_root, EvalParts& part
   share_out(
       named.size(), workers, [](std::size_t) {},
       [&](std::size_t job) { describe(*named[job], looks, names[job], proc_root, parts); });
+  for (Look* const look : named) {
+    find_takers(*look, looks);
+  }
 }
 
 }  // namespace hangtrace::capture

@@ -170,6 +170,11 @@ void Known::mapped(std::vector<proc::Mapping> mappings) {
   }
 }
 
+const proc::Mapping* Known::mapping_at(Address address) {
+  const proc::Mapping* const listed = proc::find_mapping(mappings_, address);
+  return listed != nullptr || all_listed_ ? listed : unlisted_.at(address);
+}
+
 python::PythonProcess* Known::python() {
   if (!python_looked_for_) {
     python_looked_for_ = true;

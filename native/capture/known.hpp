@@ -38,6 +38,9 @@ class Known {
   memory::PageReader& pages() { return *pages_; }
   /// All, or those of code and those that threads point to, of which every thread tells where its stack is.
   const std::vector<proc::Mapping>& mappings() const { return mappings_; }
+  /// Of an address that need not be one of code or of what threads point to; nullptr: none, or it cannot be
+  /// told.
+  const proc::Mapping* mapping_at(Address address);
   /// The look is over: no file stays open for it.
   void rest() { unlisted_.forget(); }
   elf::ProcessModules& modules() { return *modules_; }

@@ -522,11 +522,15 @@ std::string_view name(Kind kind) {
 
 std::optional<SharedKey> shared_key_of(Address address, const std::vector<proc::Mapping>& mappings) {
   const proc::Mapping* const mapping = proc::find_mapping(mappings, address);
-  if (mapping == nullptr || !mapping->shared) {
+  return mapping != nullptr ? shared_key_in(address, *mapping) : std::nullopt;
+}
+
+std::optional<SharedKey> shared_key_in(Address address, const proc::Mapping& mapping) {
+  if (!mapping.shared) {
     return std::nullopt;
   }
-  return SharedKey{makedev(mapping->dev_major, mapping->dev_minor), mapping->inode,
-                   mapping->offset + (address - mapping->start)};
+  return SharedKey{makedev(mapping.dev_major, mapping.dev_minor), mapping.inode,
+                   mapping.offset + (address - mapping.start)};
 }
 
 Lock decode(const FutexCall& call, std::span<const FrameHint> frames, const ProcessView& process) {

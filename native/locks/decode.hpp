@@ -52,6 +52,8 @@ struct SharedKey {           // equal keys are one object, whatever the addresse
 
 /// Of an address in a shared mapping; nullopt: it is in none.
 std::optional<SharedKey> shared_key_of(Address address, const std::vector<proc::Mapping>& mappings);
+/// Of an address in this mapping.
+std::optional<SharedKey> shared_key_in(Address address, const proc::Mapping& mapping);
 
 struct Lock {
   Kind kind = Kind::futex;
