@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
-from collections import Counter
 from pathlib import Path
 
 from tests.hangs.processes import NotReached
@@ -16,7 +16,7 @@ STATES = ("running", "idle", "slow", "busy", "unknown", "ended", "hung")
 
 def show(name: str, tally: Tally) -> None:
     counts = "".join(f"{tally.states[state] or '':>9}" for state in STATES)
-    print(f"{name:<24}{tally.looks:>6}{counts}", flush=True)
+    print(f"{name:<24}{tally.looks:>6}{counts}{tally.gone or '':>6}", flush=True)
     for defect in tally.defects:
         print(f"    {defect}", flush=True)
 
@@ -32,11 +32,13 @@ def main() -> int:
         "--keep", type=Path, metavar="FOLDER", help="save the evidence of looks that went wrong"
     )
     options = parser.parse_args()
+    # Ended from outside, it still ends what it started.
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     scenes = [one for one in SCENES if not options.only or any(word in one.name for word in options.only)]
     skipped = {scene.name: why for scene in scenes if (why := scene.needs()) is not None}
     scenes = [one for one in scenes if one.name not in skipped]
-    print(f"{'':<24}{'looks':>6}" + "".join(f"{state:>9}" for state in STATES))
-    total, defects = Counter[str](), 0
+    print(f"{'':<24}{'looks':>6}" + "".join(f"{state:>9}" for state in STATES) + f"{'gone':>6}")
+    total, defects = Tally(), 0
     for scene in scenes:
         try:
             tally = try_scene(
@@ -47,9 +49,10 @@ def main() -> int:
             defects += 1
             continue
         show(scene.name, tally)
-        total += tally.states
+        total.states += tally.states
+        total.gone += tally.gone
         defects += len(tally.defects)
-    show("all", Tally(states=total))
+    show("all", total)
     for name, why in skipped.items():
         print(f"{name:<24}skipped: {why}")
     print(f"{defects} wrong")
