@@ -32,7 +32,8 @@ class Blocked:
     """`targets` are threads whose act would end the wait (all of them, or any one, by `edge`); `holder` is who is
     recorded, `candidates` who could by role. `basis` says what the wait and its targets are known from: PROVEN
     from kernel or memory, LIKELY by a rule about frames. `cause` is what to call it where the waiting leaves
-    the group. `peer` is a rank that the program named itself.
+    the group. `peer` is a rank that the program named itself. `besides` are threads that may act as well: whoever
+    has a descriptor is a process, and any of its threads can use it, not only the one that speaks for it.
     """
 
     key: Key
@@ -45,6 +46,7 @@ class Blocked:
     targets: tuple[Key, ...] = ()
     holder: ReportHolder | None = None
     candidates: tuple[Key, ...] = ()
+    besides: tuple[Key, ...] = ()
     edge: Edge = Edge.ALL
     ends_by_itself: bool = False
     call: Call | None = None

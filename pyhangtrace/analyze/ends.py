@@ -26,6 +26,9 @@ _OUTSIDE = frozenset(
     }
 )
 
+# SIGALRM, SIGVTALRM, SIGPROF: what setitimer(2) and alarm(2) send, and what is left of them cannot be seen.
+_TIMER_SIGNALS = frozenset({14, 26, 27})
+
 
 def io_wait(
     scene: Scene,
@@ -160,12 +163,21 @@ def _peers(scene: Scene, wait: Blocked, facts: FdFacts, *, writing: bool) -> Blo
         standing=Standing.FIRM if known or remote or facts.holders_complete else Standing.OPAQUE,
         cause=cause,
         targets=tuple((end, 0) for end in others),
+        besides=tuple((end, 0) for end in ends) if others else (),
+        # A socket's own timeout (SO_RCVTIMEO, SO_SNDTIMEO) does not show from outside.
+        basis=Confidence.LIKELY if facts.socket or _woken_by_signal(scene, pid) else wait.basis,
         holder=ReportHolder(pid=others[0], alive=not scene.exited(others[0])) if len(others) == 1 else None,
         candidates=tuple((end, 0) for end in others) if len(others) > 1 else (),
         edge=Edge.ANY,
         from_stdin=facts.fd == 0 and not writing and known and all(is_stranger(scene, end) for end in others),
         evidence=tuple(evidence),
     )
+
+
+def _woken_by_signal(scene: Scene, pid: int) -> bool:
+    """Whether a timer of its own may interrupt the wait and have a handler do what the other end waits for."""
+    handled = holders.handled_signals(scene, pid)
+    return handled is not None and not _TIMER_SIGNALS.isdisjoint(handled)
 
 
 def _outlived(scene: Scene, wait: Blocked, ends: Sequence[int]) -> bool:
@@ -240,6 +252,8 @@ def poll_wait(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked:
         cause=Kind.CHILD_STUCK if child else Kind.IPC_NO_EOF if outlived else Kind.IPC_PEER_SILENT,
         targets=ordered,
         candidates=ordered,
+        besides=tuple((end, 0) for end in sorted(possible)),
+        basis=Confidence.LIKELY if _woken_by_signal(scene, pid) else wait.basis,
         holder=ReportHolder(pid=ordered[0][0], alive=not scene.exited(ordered[0][0]))
         if len(ordered) == 1
         else None,

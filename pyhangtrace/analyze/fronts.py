@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from pyhangtrace.analyze.blocked import Blocked, Standing
+from pyhangtrace.analyze.outside import works_itself
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.model.kinds import Confidence, Edge, WaitKind
 
@@ -96,6 +97,14 @@ def settle_fronts(scene: Scene, waits: Mapping[Key, Blocked]) -> dict[Key, Block
             )
         )
 
+    def settle_besides(wait: Blocked, targets: tuple[Key, ...]) -> tuple[Key, ...]:
+        threads = (key for pid in sorted({pid for pid, _ in wait.besides}) for key in scene.threads_of(pid))
+        return tuple(
+            key
+            for key in threads
+            if key in waits and key != wait.key and key not in targets and works_itself(scene, key)
+        )
+
     settled = {}
     for key, wait in waits.items():
         if wait.kind is WaitKind.FILE_LOCK and len(wait.targets) == 1 and wait.targets[0][1] == 0:
@@ -104,5 +113,9 @@ def settle_fronts(scene: Scene, waits: Mapping[Key, Blocked]) -> dict[Key, Block
         targets, candidates = settle(wait.targets), settle(wait.candidates)
         if (targets, candidates) != (wait.targets, wait.candidates):
             wait = replace(wait, targets=targets, candidates=candidates)
+        if wait.besides:
+            besides = settle_besides(wait, targets)
+            basis = Confidence.LIKELY if besides and wait.basis is Confidence.PROVEN else wait.basis
+            wait = replace(wait, besides=besides, basis=basis)
         settled[key] = wait
     return settled

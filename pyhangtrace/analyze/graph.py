@@ -13,7 +13,7 @@ from enum import IntEnum
 from pyhangtrace.analyze import holders
 from pyhangtrace.analyze.blocked import GROUP_KINDS, Blocked, Standing
 from pyhangtrace.analyze.calls import FROM_ONE_ROOT
-from pyhangtrace.analyze.outside import listening, lively
+from pyhangtrace.analyze.outside import keeps_time, listening, lively
 from pyhangtrace.analyze.progress import SETTLED_S, Progress
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.model.kinds import Confidence, Edge, Kind, Role, WaitKind
@@ -156,7 +156,7 @@ def judge(scene: Scene, waits: Mapping[Key, Blocked]) -> Judged:
     cycles: list[tuple[Key, ...]] = []
     for component in components(nodes, edges):
         if len(component) > 1 or component[0] in edges(component[0]):
-            _judge_component(waits, component, outcomes, cycles)
+            _judge_component(world, component, outcomes, cycles)
         else:
             outcomes[component[0]] = _judge_one(world, component[0], outcomes)
     return Judged(
@@ -375,10 +375,21 @@ def _by_targets(world: _World, wait: Blocked, outcomes: Mapping[Key, Outcome]) -
             fate = max((fate for fate, _ in fates), key=_WORST.index)
         via = next(target for found, target in fates if found is fate)
     if fate.hung:
-        return Outcome(Fate.BLOCKED, via)
+        return Outcome(Fate.UNKNOWN if _helped(world, wait) else Fate.BLOCKED, via)
     if fate is Fate.IDLE:
         return Outcome(_waiting_for_idle(world, wait, via), via)
     return Outcome(fate, via)
+
+
+def _helped(world: _World, wait: Blocked) -> bool:
+    """Whether another thread of those at the other end, who are known by their processes only, may yet act."""
+    return any(_may_act(world, key) for key in wait.besides)
+
+
+def _may_act(world: _World, key: Key) -> bool:
+    """Whether a thread may yet do something: the clock or the world outside wakes it, or somebody who is not stuck."""
+    wait = world.waits.get(key)
+    return wait is None or key in world.lively or keeps_time(wait)
 
 
 def _has_a_task(wait: Blocked | None) -> bool:
@@ -428,11 +439,12 @@ def _waiting_for_idle(world: _World, wait: Blocked, via: Key) -> Fate:
 
 
 def _judge_component(
-    waits: Mapping[Key, Blocked],
+    world: _World,
     component: tuple[Key, ...],
     outcomes: dict[Key, Outcome],
     cycles: list[tuple[Key, ...]],
 ) -> None:
+    waits = world.waits
     # Guesses hold nobody: a wait for a signal is never part of a proof.
     caught = {node for node in component if not _is_guess(waits[node])}
     let_go = {node for node in caught if _may_let_go(waits, waits[node])}
@@ -442,7 +454,8 @@ def _judge_component(
     while changed:
         changed = False
         for node in component:
-            if node in caught and not _stays_caught(waits[node], caught, outcomes):
+            wait = waits[node]
+            if node in caught and (_helped(world, wait) or not _stays_caught(wait, caught, outcomes)):
                 caught.discard(node)
                 changed = True
     free = [node for node in component if node not in caught and node not in let_go]
@@ -463,7 +476,8 @@ def _judge_component(
             outcomes[node] = Outcome(Fate.IDLE)
         elif fates:
             fate, via = min(fates)
-            outcomes[node] = Outcome(Fate.BLOCKED if fate.hung else fate, via)
+            stuck = Fate.UNKNOWN if _helped(world, wait) else Fate.BLOCKED
+            outcomes[node] = Outcome(stuck if fate.hung else fate, via)
         else:
             outcomes[node] = Outcome(Fate.UNKNOWN)
     if not caught:

@@ -115,13 +115,13 @@ def keeps_time(wait: Blocked) -> bool:
 
 
 def _workers(scene: Scene, pid: int) -> tuple[Key, ...]:
-    return tuple(key for key in scene.threads_of(pid) if _works(scene, key))
+    return tuple(key for key in scene.threads_of(pid) if works_itself(scene, key))
 
 
 def _has_workers(scene: Scene, pid: int) -> bool:
-    return any(_works(scene, (pid, tid)) for tid in scene.tids.get(pid, ()))
+    return any(works_itself(scene, (pid, tid)) for tid in scene.tids.get(pid, ()))
 
 
-def _works(scene: Scene, key: Key) -> bool:
+def works_itself(scene: Scene, key: Key) -> bool:
     """It has work of its own, or is one of those through which work reaches the process."""
     return scene.services[key] is None or scene.services[key] in _SERVE_OUTSIDE

@@ -1,0 +1,76 @@
+"""Who has a descriptor is a process: any of its threads may use it, not only the one that speaks for it."""
+
+from __future__ import annotations
+
+import pytest
+
+from pyhangtrace.analyze.report import analyze
+from pyhangtrace.model.evidence import Evidence, Holder, ThreadSample
+from pyhangtrace.model.kinds import Confidence, Kind, State
+from tests.unit.analyze import builders as b
+
+QUEUE = (b.py("wait", b.THREADING), b.py("get", "/usr/lib/python3.11/queue.py"))
+
+
+def _both_read(*others: ThreadSample, **of_second: tuple[int, ...]) -> Evidence:
+    ends = [
+        b.pipe(100, 5, 70, Holder(pid=101, mode="w")),
+        b.pipe(101, 6, 71, Holder(pid=100, mode="w")),
+    ]
+    looks = b.twice(b.on_fd(100, fd=5), b.on_fd(101, fd=6), *others, fds=ends)
+    return b.evidence([b.process(100), b.process(101, **of_second)], looks)
+
+
+def test_deadlock_of_two_that_have_no_other_thread_is_proven() -> None:
+    verdict = analyze(_both_read()).verdict
+    assert (verdict.state, verdict.cause, verdict.confidence) == (
+        State.HUNG,
+        Kind.IPC_CYCLE,
+        Confidence.PROVEN,
+    )
+
+
+@pytest.mark.parametrize("other", [b.asleep(101, 202, seconds=40), b.running(101, 202)])
+def test_a_thread_that_the_clock_wakes_may_write(other: ThreadSample) -> None:
+    verdict = analyze(_both_read(other)).verdict
+    assert verdict.state is not State.HUNG
+    assert not verdict.cycle
+    assert not verdict.culprits
+
+
+def test_a_thread_that_waits_for_the_others_makes_it_no_proof() -> None:
+    verdict = analyze(_both_read(b.sleeper(101, 202, frames=QUEUE))).verdict
+    assert (verdict.state, verdict.cause) == (State.HUNG, Kind.IPC_CYCLE)
+    assert verdict.confidence is Confidence.LIKELY
+
+
+def test_a_timer_with_a_handler_makes_it_no_proof() -> None:
+    verdict = analyze(_both_read(signals_caught=(14,))).verdict
+    assert (verdict.state, verdict.confidence) == (State.HUNG, Confidence.LIKELY)
+
+
+def test_own_thread_may_write_into_a_set_that_is_watched() -> None:
+    ends = [
+        b.pipe(100, 5, 70, Holder(pid=101, mode="w")),
+        b.pipe(100, 7, 72, Holder(pid=100, mode="w")),
+        b.pipe(101, 6, 71, Holder(pid=100, mode="w")),
+    ]
+    watching = b.sleeper(100, syscall=b.POLL, args=(0x7000, 2, 2**64 - 1, 0, 0, 0), io_fds=(5, 7))
+    looks = b.twice(watching, b.asleep(100, 201, seconds=40), b.on_fd(101, fd=6), fds=ends)
+    verdict = analyze(b.evidence([b.process(100), b.process(101)], looks)).verdict
+    assert verdict.state is not State.HUNG
+    assert not verdict.cycle
+
+
+def test_receive_timeouts_of_sockets_do_not_show_so_sockets_prove_nothing() -> None:
+    ends = [
+        b.connection(100, 5, 70, Holder(pid=101, mode="rw")),
+        b.connection(101, 6, 71, Holder(pid=100, mode="rw")),
+    ]
+    looks = b.twice(b.on_fd(100, fd=5), b.on_fd(101, fd=6), fds=ends)
+    verdict = analyze(b.evidence([b.process(100), b.process(101)], looks)).verdict
+    assert (verdict.state, verdict.cause, verdict.confidence) == (
+        State.HUNG,
+        Kind.IPC_CYCLE,
+        Confidence.LIKELY,
+    )
