@@ -298,6 +298,77 @@ class LockSearch {
     return false;
   }
 
+  // Whether code calls by one of these names; also if that cannot be told. co_names comes before
+  // co_exceptiontable since 3.11, and before co_varnames up to then (Include/cpython/code.h).
+  bool may_call(Address code, std::span<const std::string_view> wanted) {
+    const Layout& layout = own_.layout();
+    const int after = layout.minor >= 11 ? layout.code_exceptions : layout.code_names;
+    if (after < 8 || !plausible(code)) return true;
+    const auto names = own_.reader.read_value<Address>(code + static_cast<Address>(after - 8));
+    if (!names || objects_.type_name_of(*names) != "tuple") return true;
+    for (const auto& name : objects_.texts(objects_.tuple(*names))) {
+      if (!name || std::find(wanted.begin(), wanted.end(), *name) != wanted.end()) return true;
+    }
+    return false;
+  }
+
+  // The standard library gives back no lock of the program's, but for Condition.wait(): see gave_it_up().
+  bool is_standard_library(std::string_view file) const {
+    const std::string folder = "/python3." + std::to_string(own_.layout().minor);
+    const auto at = file.find(folder);
+    if (at == std::string_view::npos || file.find("-packages/") != std::string_view::npos) return false;
+    const auto rest = file.substr(at + folder.size());
+    return rest.starts_with('/') || rest.starts_with("t/");
+  }
+
+  // The `with` of an object whose __exit__ takes a lock again, or that runs a generator which nothing is
+  // known of, lies on the value stack from `first` on: it may have given the lock back for as long as its
+  // body lasts.
+  bool has_unlocker(const PythonFrame& frame, std::size_t first, std::size_t end) {
+    static constexpr std::string_view kTakes[] = {"acquire", "acquire_lock", "__enter__"};
+    const Layout& layout = own_.layout();
+    for (std::size_t i = first; i < end; ++i) {
+      const Address value = frame.slots[i];
+      const std::string type = objects_.type_name_of(value);
+      Address function = 0, self = 0;
+      if (type == "method") {
+        function = word(value, 0).value_or(0);
+        self = word(value, 1).value_or(0);
+      } else if (type == "function" && layout.minor >= 14 && i + 1 < end) {
+        function = value;
+        self = frame.slots[i + 1];
+      }
+      if (function == 0 || layout.function_name < 0 || !plausible(function)) continue;
+      if (!named_exit(own_.reader.read_value<Address>(function + layout.function_name).value_or(0))) continue;
+      if (objects_.type_name_of(self) == "_GeneratorContextManager") return true;
+      // PyFunctionObject: func_code after func_name and func_qualname, before 3.10 right after the header.
+      const auto at = layout.minor >= 10 ? function + static_cast<Address>(layout.function_name) + 16
+                                         : function + static_cast<Address>(layout.after_header(0));
+      if (may_call(own_.reader.read_value<Address>(at).value_or(0), kTakes)) return true;
+    }
+    return false;
+  }
+
+  // Whether code that runs inside of the `with` block may have given its lock back before the block's end.
+  bool may_have_released(const PythonThread& thread, const PythonFrame& held_in, Address lock) {
+    static constexpr std::string_view kGives[] = {"release", "release_lock", "__exit__"};
+    for (const PythonFrame& frame : thread.frames) {
+      const bool outermost = &frame == &held_in;
+      if (!is_standard_library(frame.file) && may_call(frame.code, kGives)) return true;
+      const std::size_t end = std::min(frame.slots.size(), frame.first_stack_slot + frame.live_stack);
+      std::size_t first = frame.first_stack_slot;
+      if (outermost) {
+        while (first < end &&
+               !is_exit_of(frame.slots[first], first + 1 < end ? frame.slots[first + 1] : 0, lock))
+          ++first;
+        ++first;
+      }
+      if (has_unlocker(frame, first, end)) return true;
+      if (outermost) return false;
+    }
+    return true;
+  }
+
   const PythonFrame* holding_frame(const PythonThread& thread, Address lock) {
     for (std::size_t i = 0; i < thread.frames.size(); ++i) {
       const PythonFrame& frame = thread.frames[i];
@@ -317,18 +388,26 @@ class LockSearch {
     }
     facts_.problem = "CPython records no owner of a Lock, and no thread stands in a `with` of it";
     std::size_t holders = 0;
+    bool doubtful = false;
     for (const PythonThread& thread : state_.threads) {
       const bool excluded =
           std::find(not_owners.begin(), not_owners.end(), thread.native_tid) != not_owners.end();
       if (excluded || !thread.problem.empty()) continue;
       const PythonFrame* frame = holding_frame(thread, lock.object);
       if (frame == nullptr) continue;
+      if (may_have_released(thread, *frame, lock.object)) {
+        doubtful = true;
+        continue;
+      }
       ++holders;
       name_owner(thread.ident, LockOwnerFrom::with_block);
       facts_.owner_function = frame->function;
       facts_.owner_file = frame->file;
       facts_.owner_line = frame->line;
       facts_.problem.clear();
+    }
+    if (doubtful && holders == 0) {
+      facts_.problem = "the code of the thread in a `with` of it may have released it there";
     }
     if (holders > 1) {
       LockFacts withheld;

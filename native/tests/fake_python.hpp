@@ -150,7 +150,8 @@ class FakePython {
 
   // Each line of code takes one code unit, from `first_line` on.
   Address code(const std::string& function, int first_line, const std::vector<std::string>& names,
-               int stack_size, const std::string& exceptions = "") {
+               int stack_size, const std::string& exceptions = "",
+               const std::vector<std::string>& calls = {}) {
     const Address at = object(types_.at("code"), {}, static_cast<std::size_t>(layout.code_size) + 64);
     std::string lines(1, static_cast<char>(128 | 13 << 3));
     lines += '\0';
@@ -164,6 +165,9 @@ class FakePython {
     set(at + layout.code_lines, bytes_object(lines));
     set(at + layout.code_exceptions, bytes_object(exceptions));
     set(at + layout.code_names, tuple(texts));
+    std::vector<Address> called;
+    for (const std::string& name : calls) called.push_back(str(name));
+    set(at + layout.code_exceptions - 8, tuple(called));  // co_names
     set32(at + layout.code_first_line, static_cast<std::uint32_t>(first_line));
     set32(at + layout.code_stack_size, static_cast<std::uint32_t>(stack_size));
     return at;

@@ -140,9 +140,15 @@ struct Locks {
     fake.thread(0x1230, 7, fake.frame(waits, 0, 0, {lock, 0, 0}));
   }
   // A frame whose only stack value is `exit`; `exceptions` says whether a handler needs it at unit 5.
-  void add_holder(const std::string& exceptions) {
-    const auto code = fake.code("holds", 20, {"a", "b"}, 3, exceptions);
-    fake.thread(0x1238, 8, fake.frame(code, 5, 0, {0, 0, exit, 0, 0}));
+  void add_holder(const std::string& exceptions, const std::vector<std::string>& calls = {},
+                  Address inner = 0) {
+    const auto code = fake.code("holds", 20, {"a", "b"}, 3, exceptions, calls);
+    const auto frame = fake.frame(code, 5, 0, {0, 0, exit, 0, 0});
+    if (inner == 0) {
+      fake.thread(0x1238, 8, frame);
+    } else {
+      fake.thread(0x1238, 8, fake.frame(inner, 1, frame, {0, 0}));
+    }
   }
   python::LockFacts facts(std::vector<int> not_owners = {}) {
     auto process = fake.attach(reader);
@@ -169,6 +175,31 @@ TEST_CASE("a lock held by a with block") {
   CHECK(facts.owner_function == "Class.holds");
   CHECK(facts.owner_line == 25);
   CHECK(facts.problem == "");
+}
+
+TEST_CASE("who may have released the lock inside of the with block does not hold it") {
+  for (const std::string name : {"release", "release_lock", "__exit__"}) {
+    CAPTURE(name);
+    Locks locks("_thread.lock");
+    locks.add_holder(kCovered, {"print", name});
+    const auto facts = locks.facts();
+    CHECK(facts.owner_tid == 0);
+    CHECK(facts.owner_from == python::LockOwnerFrom::nowhere);
+    CHECK(facts.problem.find("may have released") != std::string::npos);
+  }
+}
+
+TEST_CASE("a function called in the with block may have released the lock, too") {
+  Locks locks("_thread.lock");
+  locks.add_holder(kCovered, {"helper"}, locks.fake.code("helper", 40, {"lock"}, 1, "", {"release"}));
+  CHECK(locks.facts().owner_tid == 0);
+}
+
+TEST_CASE("code in the with block that releases nothing changes nothing") {
+  Locks locks("_thread.lock");
+  locks.add_holder(kCovered, {"helper"},
+                   locks.fake.code("helper", 40, {"lock"}, 1, "", {"sleep", "acquire"}));
+  CHECK(locks.facts().owner_tid == 8);
 }
 
 TEST_CASE("leavings on a value stack prove nothing") {

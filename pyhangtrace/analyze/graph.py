@@ -229,7 +229,7 @@ def _judge_one(world: _World, node: Key, outcomes: Mapping[Key, Outcome]) -> Out
         return _passive(scene, waits, wait, outcomes)
     if wait.own_end:
         return _own_end(scene, waits, wait)
-    outcome = _by_targets(world, wait, outcomes) if wait.targets else _alone(scene, waits, wait)
+    outcome = _by_targets(world, wait, outcomes) if wait.targets else _alone(world, wait)
     if wait.from_stdin and scene.who.rank(node[0]) is None:
         return Outcome(Fate.IDLE, outcome.via)
     if wait.progress is Progress.UNSEEN and outcome.fate.hung:
@@ -285,14 +285,16 @@ def _timer(wait: Blocked) -> Fate:
     return Fate.LONG_TIMER if slept is not None and slept > LONG_TIMER_S else Fate.UNKNOWN
 
 
-def _alone(scene: Scene, waits: Mapping[Key, Blocked], wait: Blocked) -> Outcome:
+def _alone(world: _World, wait: Blocked) -> Outcome:
+    scene, waits = world.scene, world.waits
     if wait.standing is not Standing.FIRM:
         return Outcome(Fate.UNKNOWN)
     if wait.kind is WaitKind.PYTHON_LOCK and wait.holder is None and _half_seen(scene, wait.key):
         # Conditions, queues and pools wait on such locks too: which of them this is, only the whole stack tells.
         return Outcome(Fate.UNKNOWN)
+    inside = wait.kind in _READS and bool(wait.candidates)
     if wait.kind in (WaitKind.IO, WaitKind.PAGE_FAULT) or (
-        wait.kind is WaitKind.SOCKET and wait.holder is None
+        wait.kind is WaitKind.SOCKET and wait.holder is None and not inside
     ):
         # A disk, a file server or another host may be this slow and come back.
         return Outcome(Fate.BLOCKED if (wait.since_s or 0.0) > LONG_TIMER_S else Fate.SHORT)
@@ -306,7 +308,17 @@ def _alone(scene: Scene, waits: Mapping[Key, Blocked], wait: Blocked) -> Outcome
                 return Outcome(Fate.BUSY, candidate)
             if other.progress is Progress.MOVING and wait.kind not in _READS:
                 return Outcome(Fate.MOVING, candidate)
+        if (wait.kind is WaitKind.PYTHON_LOCK or inside) and any(
+            _may_act(world, candidate) for candidate in wait.candidates
+        ):
+            return Outcome(Fate.UNKNOWN)
     return Outcome(Fate.BLOCKED)
+
+
+def _may_act(world: _World, key: Key) -> bool:
+    """Whether a thread may yet do something: the clock or the world outside wakes it, or somebody who is not stuck."""
+    wait = world.waits.get(key)
+    return wait is None or key in world.lively or keeps_time(wait)
 
 
 def _own_end(scene: Scene, waits: Mapping[Key, Blocked], wait: Blocked) -> Outcome:
@@ -416,6 +428,9 @@ def _waiting_for_idle(world: _World, wait: Blocked, via: Key) -> Fate:
         return Fate.BLOCKED
     if wait.cause is Kind.IPC_NO_EOF:
         return Fate.BLOCKED
+    if world.waits[via].own_end and any(_may_act(world, each) for each in world.waits[via].candidates):
+        # The other end is in the same process: whoever is about to act there may be the one to write.
+        return Fate.UNKNOWN
     if wait.kind in _TURNS and via in world.listening and scene.who.rank(wait.key[0]) is None:
         return Fate.IDLE
     if wait.cause is Kind.WORKER_STUCK:

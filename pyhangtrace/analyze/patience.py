@@ -52,10 +52,11 @@ def _polls_for_a_file(waits: dict[Key, Blocked]) -> bool:
 
 
 def _asleep(waits: dict[Key, Blocked], finding: Finding) -> float | None:
-    if not finding.chain:
-        return None
-    # Of somebody who works only those who wait for it can say how long.
-    ends = finding.chain[-1:] if finding.state is State.HUNG else finding.chain[:1]
+    if finding.chain:
+        # Of somebody who works only those who wait for it can say how long.
+        ends = finding.chain[-1:] if finding.state is State.HUNG else finding.chain[:1]
+    else:
+        ends = tuple(key for key, wait in waits.items() if wait.service is None)
     ages = [waits[key].since_s for key in ends if key in waits]
     known = [age for age in ages if age is not None]
     return min(known) if known and len(known) == len(ages) else None

@@ -104,8 +104,16 @@ def _find(case: Case, scene: Scene, matched: Matched, judged: Judged) -> Finding
             and _stands(matched.waits[key])
         ]
         return Finding(state=State.RUNNING, confidence=Confidence.LIKELY, chain=tuple(kept[:1]))
-    if naps:
-        return undecided(case, naps)
+    # That somebody in the process still has time to pass does not make a wait for a lock a healthy one.
+    kept = [
+        key
+        for key in others
+        if matched.waits[key].kind in (WaitKind.MUTEX, WaitKind.RWLOCK, WaitKind.PYTHON_LOCK)
+        and judged.fate(key) is Fate.UNKNOWN
+        and _stands(matched.waits[key])
+    ]
+    if naps or kept:
+        return undecided(case, naps or kept)
     if not is_idle(case):
         # All wait for each other in ways that record nobody: neither a hang that is proven nor an idle program.
         return Finding(state=State.UNKNOWN, cause=Kind.UNKNOWN)
@@ -113,8 +121,11 @@ def _find(case: Case, scene: Scene, matched: Matched, judged: Judged) -> Finding
 
 
 def _holder_open(wait: Blocked) -> bool:
-    """A lock between processes that somebody has kept for long, and what he does does not show."""
-    settled = wait.kind is WaitKind.FILE_LOCK and (wait.since_s or 0.0) >= SETTLED_S and _stands(wait)
+    """A lock that somebody has kept for long, and who that is, or what he does, does not show."""
+    unseen = wait.kind is WaitKind.PYTHON_LOCK and wait.holder is None
+    settled = (
+        (wait.kind is WaitKind.FILE_LOCK or unseen) and (wait.since_s or 0.0) >= SETTLED_S and _stands(wait)
+    )
     return settled or wait.kind is WaitKind.LOCK_FILE
 
 

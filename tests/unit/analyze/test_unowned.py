@@ -1,0 +1,74 @@
+"""Locks and channels within one process that record nobody: hung only where nobody in it can go on."""
+
+from __future__ import annotations
+
+import pytest
+
+from pyhangtrace.analyze import analyze, more_time_wanted
+from pyhangtrace.model.evidence import Evidence, Holder, LockFacts, ThreadSample
+from pyhangtrace.model.kinds import Kind, State
+from tests.unit.analyze import builders as b
+
+
+def one_process(*threads: ThreadSample, fds: tuple[b.FdFacts, ...] = ()) -> Evidence:
+    return b.evidence([b.process(100)], b.twice(*threads, fds=list(fds)))
+
+
+def on_event(tid: int, *, timeout_s: float | None) -> ThreadSample:
+    """In threading.Event.wait()."""
+    frames = (b.py("Condition.wait", b.THREADING), b.py("Event.wait", b.THREADING), b.py("later"))
+    lock = LockFacts(
+        kind="python_lock", address=0x7700, uaddr=0x7700, op=9, value=0, timeout=timeout_s is not None
+    )
+    left = None if timeout_s is None else timeout_s / 2
+    return b.sleeper(100, tid, frames=frames, lock=lock, timeout_s=timeout_s, remaining_s=left)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [b.asleep(100, 101, seconds=30), b.asleep(100, 101, seconds=9000), on_event(101, timeout_s=25.0)],
+    ids=["naps", "sleeps", "waits with a timeout"],
+)
+def test_who_has_time_to_pass_may_yet_release_a_plain_lock(other: ThreadSample) -> None:
+    verdict = analyze(one_process(b.on_python_lock(100), other)).verdict
+    assert (verdict.state, verdict.culprits) == (State.UNKNOWN, ())
+
+
+def test_a_plain_lock_that_was_wanted_only_just_now_is_looked_at_for_longer() -> None:
+    evidence = one_process(b.on_python_lock(100, asleep_for_s=1.0), b.asleep(100, 101, seconds=30))
+    assert analyze(evidence).verdict.state is State.UNKNOWN
+    assert more_time_wanted(evidence) > 0
+
+
+def test_a_plain_lock_is_hung_where_all_others_are() -> None:
+    stuck = b.on_mutex(100, 101, owner=100)
+    verdict = analyze(one_process(b.on_python_lock(100), stuck)).verdict
+    assert verdict.state is State.HUNG
+
+
+def test_nobody_else_is_there_to_release_it() -> None:
+    verdict = analyze(one_process(b.on_python_lock(100))).verdict
+    assert (verdict.state, verdict.cause) == (State.HUNG, Kind.LOCK_HELD)
+
+
+def own_connection() -> b.FdFacts:
+    return b.connection(100, 4, 9, Holder(pid=100, fd=5, mode="rw"))
+
+
+def test_a_sleeper_may_be_about_to_answer_on_a_connection_within_the_process() -> None:
+    threads = (b.on_mutex(100, owner=101), b.on_fd(100, 101, fd=4), b.asleep(100, 102, seconds=15))
+    verdict = analyze(one_process(*threads, fds=(own_connection(),))).verdict
+    assert (verdict.state, verdict.culprits) == (State.UNKNOWN, ())
+
+
+def test_nobody_answers_on_a_connection_within_the_process() -> None:
+    threads = (b.on_mutex(100, owner=101), b.on_fd(100, 101, fd=4), b.on_mutex(100, 102, owner=101))
+    verdict = analyze(one_process(*threads, fds=(own_connection(),))).verdict
+    assert verdict.state is State.HUNG
+
+
+def test_long_sleepers_without_anybody_to_blame_are_not_watched() -> None:
+    semaphore = LockFacts(kind="semaphore", address=0x100, uaddr=0x100, op=9, value=0)
+    evidence = one_process(*(b.sleeper(100, tid, lock=semaphore) for tid in (100, 101)))
+    assert analyze(evidence).verdict.state is State.UNKNOWN
+    assert more_time_wanted(evidence) == 0.0
