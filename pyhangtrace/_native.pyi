@@ -59,6 +59,8 @@ class LockCapture(TypedDict):
     mutex: int | None  # condition: the mutex given to pthread_cond_wait, where found on the waiter's stack
     # (device as st_dev, inode, byte offset) of a futex in a shared mapping
     shared_key: tuple[int, int, int] | None
+    shared_file: str | None  # name of that mapping's file; None: it can only be inherited or sent
+    owner_age_s: float | None  # since the thread of that id was started
     python_lock_address: int | None
     owner_function: str | None  # python_lock: function whose `with` block holds it
     problem: str | None

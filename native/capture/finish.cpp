@@ -1,9 +1,13 @@
+#include <time.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <filesystem>
 
 #include "capture/look.hpp"
 #include "capture/merge.hpp"
 #include "capture/running.hpp"
+#include "capture/sharers.hpp"
 #include "capture/workers.hpp"
 #include "elf/process_modules.hpp"
 #include "locks/decode.hpp"
@@ -182,15 +186,20 @@ bool apply_gil(locks::Lock& lock, const python::PythonState& python) {
 
 class LockDecoder {
  public:
-  LockDecoder(Look& look, std::span<const Look> all, const std::string& proc_root)
+  LockDecoder(Look& look, std::span<const Look> all, const std::string& proc_root, SharersOf& sharers)
       : look_(look),
+        proc_root_(proc_root),
         view_{*look.copies,
               look.known->mappings(),
               [&look](int tid) { return thread_here(look, tid); },
               [&look, all, proc_root](int tid) { return thread_anywhere(look, all, proc_root, tid); },
               look.pid_namespace.empty(),
               look.known->c_library(),
-              0} {}
+              0,
+              [&look, &sharers](const locks::SharedKey& key, bool named) {
+                return sharers.of(look, key, named);
+              },
+              [&sharers](int tid, const locks::SharedKey& key) { return sharers.maps(tid, key); }} {}
 
   void decode(std::size_t i) {
     Thread& thread = look_.sampled.process.threads[i];
@@ -216,6 +225,9 @@ class LockDecoder {
       } else if (lock.kind == locks::Kind::python_lock || (unnamed && facts->second.object != 0)) {
         apply_python_lock(lock, facts->second);
       }
+    }
+    if (lock.owner) {
+      lock.owner_age_s = age_of(*lock.owner);
     }
     thread.lock = std::move(lock);
   }
@@ -243,6 +255,18 @@ class LockDecoder {
   }
 
  private:
+  // Seconds since a thread was started.
+  std::optional<double> age_of(int tid) const {
+    const auto own = look_.sampled.tasks->stat(tid);
+    const auto stat = own ? own : proc::read_process_stat(proc_root_, tid);
+    timespec now{};
+    if (!stat || clock_gettime(CLOCK_BOOTTIME, &now) != 0) {
+      return std::nullopt;
+    }
+    const double since_boot = static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) / 1e9;
+    return since_boot - static_cast<double>(stat->start_ticks) / static_cast<double>(sysconf(_SC_CLK_TCK));
+  }
+
   static std::optional<int> translate(const Look& look, int tid) {
     const auto it = look.thread_ids.find(tid);
     return it == look.thread_ids.end() ? std::nullopt : std::optional(it->second);
@@ -275,6 +299,7 @@ class LockDecoder {
   }
 
   Look& look_;
+  const std::string& proc_root_;
   locks::ProcessView view_;
 };
 
@@ -337,9 +362,9 @@ void add_python(Look& look, EvalParts& parts) {
 // Makes frames of what was unwound, decodes locks, merges Python frames: of one process, beside which others
 // are at it.
 void describe(Look& look, std::span<const Look> all, std::vector<std::vector<unwind::FrameName>>& names,
-              const std::string& proc_root, EvalParts& parts) {
+              const std::string& proc_root, SharersOf& sharers, EvalParts& parts) {
   std::vector<Thread>& threads = look.sampled.process.threads;
-  LockDecoder lock_decoder(look, all, proc_root);
+  LockDecoder lock_decoder(look, all, proc_root, sharers);
   for (std::size_t i = 0; i < threads.size(); ++i) {
     const std::vector<unwind::Frame>& unwound = look.unwound[i].frames;
     threads[i].frames.reserve(unwound.size());
@@ -384,9 +409,10 @@ void finish(std::span<Look> looks, const std::string& proc_root, EvalParts& part
   for (std::size_t i = 0; i < leaves.size(); ++i) {
     describe_samples(leaves[i], names[named.size() + i]);
   }
+  SharersOf sharers(looks, proc_root);
   share_out(
       named.size(), workers, [](std::size_t) {},
-      [&](std::size_t job) { describe(*named[job], looks, names[job], proc_root, parts); });
+      [&](std::size_t job) { describe(*named[job], looks, names[job], proc_root, sharers, parts); });
   for (Look* const look : named) {
     find_takers(*look, looks);
   }

@@ -30,6 +30,7 @@ class Decoder {
     const auto value = process_.reader.read_value<std::uint32_t>(call_.word);
     lock_.value = value.value_or(0);
     lock_.shared_key = shared_key(call_.word);
+    lock_.shared_file = lock_.shared_key ? shared_file(call_.word) : "";
     if (!value) {
       lock_.problem = "futex word cannot be read";
       return lock_;
@@ -107,6 +108,44 @@ class Decoder {
     return call_.is_private ? std::nullopt : shared_key_of(word, process_.mappings);
   }
 
+  // Memory that was never in a directory (or is no more than a descriptor) is handed on, not found by name.
+  std::string shared_file(Address word) const {
+    const proc::Mapping* const mapping = proc::find_mapping(process_.mappings, word);
+    const bool inherited = mapping == nullptr || mapping->path.starts_with("/memfd:") ||
+                           (mapping->deleted && mapping->path == "/dev/zero");
+    return inherited ? "" : mapping->path.empty() ? "?" : mapping->path;
+  }
+
+  // Whose id a shared object records is not known; nothing is said of an owner then.
+  bool whose_is_unknown(int tid) {
+    if (!lock_.shared_key) {
+      return false;
+    }
+    const Sharers sharers =
+        process_.sharers ? process_.sharers(*lock_.shared_key, !lock_.shared_file.empty()) : Sharers::alike;
+    const auto here = process_.thread_here(tid);
+    const auto found = here ? here : process_.thread_anywhere(tid);
+    // Whoever waits for itself may as well wait for its namesake.
+    const bool doubtful = sharers == Sharers::unseen && (!found || *found == process_.waiter);
+    const auto maps =
+        !here && found && process_.maps ? process_.maps(*found, *lock_.shared_key) : std::optional(true);
+    exact_ = sharers == Sharers::alike;
+    std::string_view why;
+    if (sharers == Sharers::apart || doubtful) {
+      why = "of a lock shared across pid namespaces";
+    } else if (!maps) {
+      why = "is that of a process that was not looked at";
+    } else if (!*maps) {
+      why = "is that of a process that does not share it";
+    } else {
+      return false;
+    }
+    if (lock_.problem.empty()) {
+      lock_.problem = "owner id " + std::to_string(tid) + " " + std::string(why) + ": whose is not known";
+    }
+    return true;
+  }
+
   // Takes a recorded owner. `shared`: a thread of another process may hold it.
   void set_owner(std::int64_t recorded, std::string_view from, bool shared) {
     if (recorded <= 0 || recorded > static_cast<std::int64_t>(glibc::futex_tid_mask)) {
@@ -114,15 +153,18 @@ class Decoder {
       return;
     }
     const int tid = static_cast<int>(recorded);
+    if (shared && whose_is_unknown(tid)) {
+      return;
+    }
     lock_.owner_from = from;
     if (const auto here = process_.thread_here(tid)) {
       lock_.owner = *here;
-      lock_.owner_exact = true;
+      lock_.owner_exact = exact_;
       return;
     }
     lock_.owner = process_.thread_anywhere(tid);
     if (shared && lock_.owner) {
-      lock_.owner_exact = true;
+      lock_.owner_exact = exact_;
       return;
     }
     if (!shared) {
@@ -171,6 +213,7 @@ class Decoder {
       candidate.address = address;
       candidate.value = mutex->lock;
       candidate.shared_key = shared_key(address);
+      candidate.shared_file = candidate.shared_key ? shared_file(address) : "";
       std::swap(candidate, lock_);
       set_owner(mutex->lock & glibc::futex_tid_mask, "futex word", !call_.is_private);
       std::swap(candidate, lock_);
@@ -467,6 +510,7 @@ class Decoder {
   std::span<const FrameHint> frames_;
   const ProcessView& process_;
   Recognized recognized_;
+  bool exact_ = true;  // a recorded id means one thread alone
   Lock lock_;
 };
 

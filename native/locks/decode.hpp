@@ -55,6 +55,13 @@ std::optional<SharedKey> shared_key_of(Address address, const std::vector<proc::
 /// Of an address in this mapping.
 std::optional<SharedKey> shared_key_in(Address address, const proc::Mapping& mapping);
 
+/// What thread ids in a shared object mean to us: whoever takes it writes its id in its own pid namespace.
+enum class Sharers {
+  alike,   // all who may share it count threads as the waiter does
+  unseen,  // as far as we see; outside of our own pid namespace there may be others
+  apart,   // somebody who may share it counts otherwise
+};
+
 struct Lock {
   Kind kind = Kind::futex;
   Address address = 0;  // of the object; the futex word where that is all we know
@@ -67,6 +74,9 @@ struct Lock {
   std::optional<std::uint32_t> readers;
   std::optional<Address> mutex;
   std::optional<SharedKey> shared_key;
+  // Any process may map it under this name; empty: only those that inherited it or were sent it.
+  std::string shared_file;
+  std::optional<double> owner_age_s;  // since the thread of that id was started
   std::optional<Address> python_object;
   std::string owner_function;
   std::string problem;
@@ -86,6 +96,10 @@ struct ProcessView {
   bool same_ids = true;
   CLibrary library = CLibrary::glibc;  // whose layouts hold
   int waiter = 0;                      // the thread that waits, as we see it; 0: unknown
+  // Of an object in shared memory; `named`: any process may map it. Not given: alike.
+  std::function<Sharers(const SharedKey&, bool named)> sharers = nullptr;
+  // Whether the process of a thread maps it; nullopt: it was not looked at. Not given: it does.
+  std::function<std::optional<bool>(int, const SharedKey&)> maps = nullptr;
 };
 
 /// The object a thread sleeps on. `frames` are its innermost frames, innermost first. Never throws; an owner

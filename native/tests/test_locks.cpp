@@ -30,6 +30,8 @@ struct Fixture {
   std::map<int, int> machine{{75, 75}, {79, 79}, {4000, 4000}};
   CLibrary library = CLibrary::glibc;
   bool same_ids = true;
+  Sharers sharers = Sharers::alike;
+  std::optional<bool> maps = true;
 
   static std::optional<int> find(const std::map<int, int>& ids, int id) {
     const auto it = ids.find(id);
@@ -43,7 +45,9 @@ struct Fixture {
                            [this](int id) { return find(machine, id); },
                            same_ids,
                            library,
-                           75};
+                           75,
+                           [this](const SharedKey&, bool) { return sharers; },
+                           [this](int, const SharedKey&) { return maps; }};
     return hangtrace::locks::decode(call, frames, view);
   }
 
@@ -251,6 +255,40 @@ TEST_CASE("mutex shared between processes: its owner may be anywhere, its key is
   const Lock gone = process.decode(call, mutex_frames);
   CHECK_FALSE(gone.owner_exact);
   CHECK(gone.problem == "owner thread does not exist");
+}
+
+TEST_CASE("an id in shared memory is no owner where it may be that of another pid namespace") {
+  Fixture process;
+  process.mappings.push_back(
+      {base, base + 0x1000, 0x3000, 0xfe, 1, 77, true, true, false, true, false, "/dev/shm/x"});
+  FutexCall call = call_of(futex_wait, 2);
+  call.is_private = false;
+  const auto owned_by = [&](int tid) {
+    process.memory = BufferReader{};
+    process.put({2, 0, tid, 1, 128, 0, 0});
+    return process.decode(call, mutex_frames);
+  };
+  process.sharers = Sharers::apart;
+  for (const int tid : {75, 79, 4000, 5000}) {
+    const Lock lock = owned_by(tid);
+    CHECK_FALSE(lock.owner);
+    CHECK_FALSE(lock.owner_exact);
+    CHECK(lock.problem ==
+          "owner id " + std::to_string(tid) + " of a lock shared across pid namespaces: whose is not known");
+    CHECK(lock.shared_file == "/dev/shm/x");
+  }
+  process.sharers = Sharers::unseen;
+  CHECK_FALSE(owned_by(75).owner);    // the waiter, or its namesake
+  CHECK_FALSE(owned_by(5000).owner);  // nobody here
+  CHECK(owned_by(79).owner == 79);
+  CHECK_FALSE(owned_by(79).owner_exact);
+  process.sharers = Sharers::alike;
+  process.maps = false;
+  CHECK(owned_by(4000).problem ==
+        "owner id 4000 is that of a process that does not share it: whose is not known");
+  CHECK(owned_by(79).owner == 79);
+  process.maps = std::nullopt;
+  CHECK_FALSE(owned_by(4000).owner);
 }
 
 TEST_CASE("ids of another pid namespace are translated") {

@@ -59,6 +59,8 @@ _WORST = (
 _READS = frozenset({WaitKind.PIPE, WaitKind.SOCKET, WaitKind.POLL})
 # Waits that only a thread of the same process ends.
 _INSIDE = frozenset({WaitKind.CONDITION, WaitKind.SEMAPHORE, WaitKind.BARRIER, WaitKind.QUEUE, WaitKind.JOIN})
+# Locks that may be held by whom nothing records.
+_MAY_BE_UNOWNED = frozenset({WaitKind.MUTEX, WaitKind.RWLOCK, WaitKind.PYTHON_LOCK})
 _MAY_IDLE = frozenset(
     {WaitKind.QUEUE, WaitKind.CONDITION, WaitKind.SEMAPHORE, WaitKind.JOIN, WaitKind.P2P, WaitKind.BARRIER}
 )
@@ -308,9 +310,8 @@ def _alone(world: _World, wait: Blocked) -> Outcome:
                 return Outcome(Fate.BUSY, candidate)
             if other.progress is Progress.MOVING and wait.kind not in _READS:
                 return Outcome(Fate.MOVING, candidate)
-        if (wait.kind is WaitKind.PYTHON_LOCK or inside) and any(
-            _may_act(world, candidate) for candidate in wait.candidates
-        ):
+        held = wait.kind in _MAY_BE_UNOWNED and wait.cause is Kind.LOCK_HELD
+        if (held or inside) and any(_may_act(world, candidate) for candidate in wait.candidates):
             return Outcome(Fate.UNKNOWN)
     return Outcome(Fate.BLOCKED)
 
@@ -318,6 +319,8 @@ def _alone(world: _World, wait: Blocked) -> Outcome:
 def _may_act(world: _World, key: Key) -> bool:
     """Whether a thread may yet do something: the clock or the world outside wakes it, or somebody who is not stuck."""
     wait = world.waits.get(key)
+    if wait is not None and wait.standing is Standing.TIMER and _timer(wait) is Fate.LONG_TIMER:
+        return False
     return wait is None or key in world.lively or keeps_time(wait)
 
 
@@ -396,12 +399,6 @@ def _by_targets(world: _World, wait: Blocked, outcomes: Mapping[Key, Outcome]) -
 def _helped(world: _World, wait: Blocked) -> bool:
     """Whether another thread of those at the other end, who are known by their processes only, may yet act."""
     return any(_may_act(world, key) for key in wait.besides)
-
-
-def _may_act(world: _World, key: Key) -> bool:
-    """Whether a thread may yet do something: the clock or the world outside wakes it, or somebody who is not stuck."""
-    wait = world.waits.get(key)
-    return wait is None or key in world.lively or keeps_time(wait)
 
 
 def _has_a_task(wait: Blocked | None) -> bool:

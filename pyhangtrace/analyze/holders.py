@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pyhangtrace.analyze.calls import path_has
 from pyhangtrace.analyze.scene import Key, Scene
-from pyhangtrace.model.evidence import FdFacts, FileLock, LockFile, ProcessFacts, ThreadSample
+from pyhangtrace.model.evidence import FdFacts, FileLock, LockFacts, LockFile, ProcessFacts, ThreadSample
 from pyhangtrace.model.kinds import FdKind, Role
 from pyhangtrace.model.report import ReportHolder, WaitObject
 
@@ -42,17 +42,30 @@ OWNER_DIED = "owner thread died holding it"
 # What is said of an RLock that records the ident of a thread which no longer exists.
 NO_SUCH_OWNER = "no thread has the ident of its owner"
 
+# How it starts what is said of a mutex that nobody can ever have.
+NEVER_HAD = "can never be had"
+
+# How it ends what is said of a shared lock whose recorded owner may be any of several threads.
+WHOSE_UNKNOWN = ": whose is not known"
+
+# How much later than a waiter fell asleep a thread must have been started to be no owner; clocks differ that much.
+_LATER_S = 0.5
+
 # What is said of a semaphore of multiprocessing that is no lock.
 COUNTS = "it counts, so nobody holds it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """A recorded owner; `key` is None when no thread of that id exists any more."""
+    """A recorded owner; `key` is None when no thread of that id exists any more.
+
+    `reused`: one does, but it was started when all who wait for the lock were already asleep.
+    """
 
     pid: int
     tid: int
     key: Key | None
+    reused: bool = False
 
 
 def lock_owner(scene: Scene, sample: ThreadSample) -> Owner | None:
@@ -60,6 +73,8 @@ def lock_owner(scene: Scene, sample: ThreadSample) -> Owner | None:
     lock = sample.lock
     if lock is None or not lock.owner_tid:
         return None
+    if _started_later(scene, sample, lock):
+        return Owner(pid=sample.pid, tid=lock.owner_tid, key=None, reused=True)
     here = (sample.pid, lock.owner_tid)
     if here in scene.samples:
         return Owner(pid=sample.pid, tid=lock.owner_tid, key=here)
@@ -68,6 +83,33 @@ def lock_owner(scene: Scene, sample: ThreadSample) -> Owner | None:
             if key[1] == lock.owner_tid:
                 return Owner(pid=key[0], tid=key[1], key=key)
     return Owner(pid=sample.pid, tid=lock.owner_tid, key=None)
+
+
+def _started_later(scene: Scene, sample: ThreadSample, lock: LockFacts) -> bool:
+    """Whether the thread of the recorded id is younger than the waiting.
+
+    A lock that is let go wakes somebody who waits for it. Where all have slept since before that thread was started,
+    it can't have taken the lock; one of them who woke may have found it taken again.
+    """
+    if lock.owner_age_s is None:
+        return False
+    queue = [
+        other
+        for key in scene.thread_keys()
+        if (other := scene.thread(key)) is not None and other.lock is not None and _is_same(sample, other)
+    ]
+    latest = lock.owner_age_s + _LATER_S
+    return all(other.asleep_for_s is not None and other.asleep_for_s > latest for other in queue)
+
+
+def _is_same(one: ThreadSample, other: ThreadSample) -> bool:
+    """Whether two threads wait for the same lock."""
+    if one.lock is None or other.lock is None:
+        return False
+    if one.lock.shared_key is not None:
+        # Those who wait for it sleep on several words of it.
+        return other.lock.shared_key is not None and one.lock.shared_key[:2] == other.lock.shared_key[:2]
+    return one.pid == other.pid and one.lock.address == other.lock.address
 
 
 def gil_holder(scene: Scene, pid: int) -> Key | None:
@@ -200,6 +242,22 @@ def siblings(scene: Scene, key: Key) -> tuple[Key, ...]:
         if mine is not None and mine.lock and sample.lock and mine.lock.uaddr == sample.lock.uaddr:
             continue
         found.append(other)
+    return tuple(found)
+
+
+def who_may_hold(scene: Scene, key: Key) -> tuple[Key, ...]:
+    """Threads that may hold a lock which records nobody: siblings, and of one that is shared those of all processes."""
+    mine = scene.thread(key)
+    found = list(siblings(scene, key))
+    if mine is not None and mine.lock is not None and mine.lock.shared_key is not None:
+        found.extend(
+            other
+            for other in scene.thread_keys()
+            if other[0] != key[0]
+            and (sample := scene.thread(other)) is not None
+            and not (sample.lock is not None and sample.lock.shared_key == mine.lock.shared_key)
+            and (scene.services[other] is None or scene.works(other))
+        )
     return tuple(found)
 
 

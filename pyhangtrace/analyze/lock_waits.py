@@ -68,13 +68,18 @@ def owned_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | 
     if lock.kind == "join" and owner is not None:
         thing = replace(thing, name=_name(scene, owner.key))
     if owner is None:
+        problem = lock.problem or ""
+        never = died or problem.startswith(holders.NEVER_HAD)
+        # What lies in a file of its own anybody may hold, whom nobody has looked at.
+        anybody = not never and (lock.shared_file is not None or problem.endswith(holders.WHOSE_UNKNOWN))
         found = replace(
             draft,
             kind=kind,
-            standing=Standing.FIRM,
+            standing=Standing.OPAQUE if anybody else Standing.FIRM,
             cause=Kind.LOCK_OWNER_GONE if died else Kind.LOCK_HELD,
+            basis=draft.basis if never else Confidence.LIKELY,
             object=thing,
-            candidates=() if died else holders.siblings(scene, draft.key),
+            candidates=() if never else holders.who_may_hold(scene, draft.key),
         )
     elif owner.key is not None:
         found = replace(
@@ -94,8 +99,9 @@ def owned_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | 
             kind=kind,
             standing=Standing.FIRM,
             cause=cause,
+            basis=Confidence.LIKELY if owner.reused else Confidence.PROVEN,
             object=holders.lock_object(sample),
-            holder=ReportHolder(pid=pid, tid=owner.tid, alive=False),
+            holder=ReportHolder(pid=pid, tid=None if owner.reused else owner.tid, alive=False),
             evidence=(*draft.evidence, why),
         )
     return replace(found, ends_by_itself=lock.timeout)
@@ -110,6 +116,9 @@ def _owned_kind(kind: str) -> WaitKind | None:
 
 
 def _owner_gone(scene: Scene, sample: ThreadSample, owner: holders.Owner) -> tuple[Kind, int, str]:
+    if owner.reused:
+        younger = f"the thread that has id {owner.tid} now was started after everybody here fell asleep"
+        return Kind.LOCK_OWNER_GONE, sample.pid, younger
     gone = f"no thread {owner.tid} in process {sample.pid}"
     parent = holders.forked_without_exec(scene, sample.pid)
     if parent is not None and sample.lock is not None and sample.lock.shared_key is None:
@@ -169,7 +178,7 @@ def python_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked |
     if alone and parent is not None and not lock.timeout:
         holder = None
         if owner is not None or lock.problem == holders.NO_SUCH_OWNER:
-            tid = owner.tid if owner is not None else None
+            tid = owner.tid if owner is not None and not owner.reused else None
             holder = ReportHolder(pid=sample.pid, tid=tid, alive=False)
         return replace(
             draft,
@@ -193,7 +202,8 @@ def python_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked |
             basis=Confidence.POSSIBLE,
             object=holders.lock_object(sample),
         )
-    gone = lock.kind == "python_rlock" and lock.problem == holders.NO_SUCH_OWNER
+    reused = owner is not None and owner.reused
+    gone = lock.kind == "python_rlock" and (reused or lock.problem == holders.NO_SUCH_OWNER)
     return replace(
         draft,
         kind=WaitKind.PYTHON_LOCK,

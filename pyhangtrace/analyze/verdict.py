@@ -29,6 +29,9 @@ from pyhangtrace.analyze.working import (
 from pyhangtrace.model.evidence import ThreadSample
 from pyhangtrace.model.kinds import Confidence, FrameKind, Kind, Role, State, WaitKind
 
+# Locks that may be held by whom nothing records.
+_LOCKS = frozenset({WaitKind.MUTEX, WaitKind.RWLOCK, WaitKind.PYTHON_LOCK})
+
 
 def find(scene: Scene, matched: Matched, judged: Judged) -> Finding:
     """Makes the verdict."""
@@ -108,7 +111,7 @@ def _find(case: Case, scene: Scene, matched: Matched, judged: Judged) -> Finding
     kept = [
         key
         for key in others
-        if matched.waits[key].kind in (WaitKind.MUTEX, WaitKind.RWLOCK, WaitKind.PYTHON_LOCK)
+        if matched.waits[key].kind in _LOCKS
         and judged.fate(key) is Fate.UNKNOWN
         and _stands(matched.waits[key])
     ]
@@ -122,7 +125,7 @@ def _find(case: Case, scene: Scene, matched: Matched, judged: Judged) -> Finding
 
 def _holder_open(wait: Blocked) -> bool:
     """A lock that somebody has kept for long, and who that is, or what he does, does not show."""
-    unseen = wait.kind is WaitKind.PYTHON_LOCK and wait.holder is None
+    unseen = wait.kind in _LOCKS and wait.holder is None
     settled = (
         (wait.kind is WaitKind.FILE_LOCK or unseen) and (wait.since_s or 0.0) >= SETTLED_S and _stands(wait)
     )

@@ -168,6 +168,11 @@ def _holder(case: Case, wait: Blocked) -> str:
     holder = wait.holder
     if holder is None:
         return ""
+    if not holder.alive and wait.cause is Kind.LOCK_AFTER_FORK:
+        who = f"thread {holder.tid}" if holder.tid is not None else "a thread"
+        return f" that {who} of its parent held when it was forked"
+    if not holder.alive and holder.tid is None and holder.pid == wait.key[0]:
+        return " whose recorded owner does not exist any more"
     if not holder.alive:
         return f" whose recorded owner {holder.tid or holder.pid} does not exist"
     if wait.kind is WaitKind.CHILD:

@@ -317,6 +317,8 @@ def _lock(lock: LockCapture) -> LockFacts:
         owner_exact=lock["owner_exact"],
         readers=lock["readers"],
         shared_key=lock["shared_key"],
+        shared_file=printable(lock["shared_file"]) if lock["shared_file"] else None,
+        owner_age_s=lock["owner_age_s"],
         python_lock_address=lock["python_lock_address"],
         problem=lock["problem"],
         expected=lock["expected"],

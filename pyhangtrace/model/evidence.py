@@ -87,7 +87,8 @@ class LockFacts:
     mutex_timed, rwlock_read, rwlock_write, join, condition, semaphore, python_lock, python_rlock, gil,
     barrier, future, once, openmp, atomic, futex. `owner_tid` is what is recorded, also if that thread no longer
     exists (`problem` says so). `shared_key` is (device, inode, byte offset) for a futex in a shared
-    mapping: equal keys are one object.
+    mapping: equal keys are one object. `shared_file` is the file it lies in, None if it can only be inherited or sent.
+    `owner_age_s` is the time since the thread of the recorded id was started.
     """
 
     kind: str
@@ -101,6 +102,8 @@ class LockFacts:
     owner_exact: bool = False
     readers: int | None = None
     shared_key: tuple[int, int, int] | None = None
+    shared_file: str | None = None
+    owner_age_s: float | None = None
     python_lock_address: int | None = None
     problem: str | None = None
     expected: int | None = None  # the value the thread went to sleep on

@@ -220,10 +220,12 @@ def holder_words(wait: Wait, report: Report, *, known: Collection[int] = ()) -> 
     process = next((item for item in report.processes if item.pid == holder.pid), None)
     if process is None:
         return f"pid {holder.pid}{gone}"
+    if holder.pid == wait.pid and holder.tid is None and not holder.alive:
+        return "a thread that does not exist in this process"
     if holder.pid == wait.pid and holder.tid is not None:
         thread = next((item for item in process.threads if item.tid == holder.tid), None)
         if thread is None:
-            return f"thread {holder.tid}, which does not exist"
+            return f"thread {holder.tid}, which does not exist in this process"
         return f"thread {clean(thread.name or thread.comm)} ({holder.tid})"
     if process.rank is not None:
         return (

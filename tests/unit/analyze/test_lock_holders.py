@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from pyhangtrace.analyze import analyze
-from pyhangtrace.analyze.holders import NO_SUCH_OWNER
+from pyhangtrace.analyze.holders import NO_SUCH_OWNER, WHOSE_UNKNOWN
 from pyhangtrace.model.evidence import FileLock, Holder, LockFacts, ThreadSample
 from pyhangtrace.model.kinds import Confidence, Kind, Part, State
-from pyhangtrace.model.report import Report
+from pyhangtrace.model.report import Report, Verdict
 from tests.unit.analyze import builders as b
 
 
@@ -190,3 +191,69 @@ def test_a_child_that_reads_orders_is_kept_waiting_by_nobody() -> None:
     verdict = analyze(b.evidence([b.process(100), child], looks)).verdict
     assert verdict.state is State.BUSY
     assert {(victim.pid, victim.tid) for victim in verdict.victims} == {(100, 101)}
+
+
+def rwlock(pid: int, tid: int, **changes: Any) -> ThreadSample:
+    """A thread that wants a read-write lock which somebody has for reading."""
+    lock = LockFacts(
+        kind="rwlock_write",
+        address=0x7000,
+        uaddr=0x7008,
+        op=0,
+        value=2,
+        readers=1,
+        problem="held for reading; readers are only counted",
+        **changes,
+    )
+    return b.sleeper(pid, tid, lock=lock, frames=(b.native("___pthread_rwlock_wrlock", "libc.so.6"),))
+
+
+def verdict_on(*threads: ThreadSample, pids: tuple[int, ...] = (100,), **more: Any) -> Verdict:
+    return analyze(b.evidence([b.process(pid) for pid in pids], b.twice(*threads, **more))).verdict
+
+
+def test_a_lock_whose_readers_are_only_counted_is_open_while_one_of_them_may_go_on() -> None:
+    assert verdict_on(rwlock(100, 101), b.asleep(100, seconds=40)).state is State.UNKNOWN
+    fds = [b.connection(100, 5, 70, state="LISTEN")]
+    assert verdict_on(rwlock(100, 101), b.on_fd(100, fd=5, syscall=43), fds=fds).state is State.UNKNOWN
+
+
+def test_a_lock_whose_readers_are_only_counted_is_no_proof_where_nobody_can_go_on() -> None:
+    verdict = verdict_on(rwlock(100, 101), b.asleep(100, seconds=9000))
+    assert (verdict.state, verdict.cause) == (State.HUNG, Kind.LOCK_HELD)
+    assert verdict.confidence is Confidence.LIKELY
+    assert {culprit.part for culprit in verdict.culprits} <= {Part.PARTY}
+
+
+def test_readers_of_a_shared_lock_may_be_in_any_process() -> None:
+    shared = rwlock(100, 100, shared_key=(1, 2, 3))
+    assert verdict_on(shared, b.asleep(200, seconds=40), pids=(100, 200)).state is State.UNKNOWN
+    assert verdict_on(shared, b.asleep(200, seconds=9000), pids=(100, 200)).state is State.HUNG
+    named = rwlock(100, 100, shared_key=(1, 2, 3), shared_file="/dev/shm/lock")
+    assert verdict_on(named, b.asleep(200, seconds=9000), pids=(100, 200)).state is State.UNKNOWN
+
+
+def test_an_owner_whose_id_may_be_that_of_another_is_nobody() -> None:
+    problem = f"owner id 1 of a lock shared across pid namespaces{WHOSE_UNKNOWN}"
+    waits = b.on_mutex(100, owner=None, shared_key=(1, 2, 3))
+    assert waits.lock is not None
+    waits = replace(waits, lock=replace(waits.lock, owner_exact=False, problem=problem))
+    verdict = verdict_on(waits, b.asleep(100, 101, seconds=9000))
+    assert (verdict.state, verdict.culprits) == (State.UNKNOWN, ())
+
+
+def test_a_thread_that_was_started_after_everybody_fell_asleep_holds_nothing() -> None:
+    def asked(since_s: float, *, age_s: float) -> Verdict:
+        waits = b.on_mutex(100, owner=101, asleep_for_s=since_s)
+        assert waits.lock is not None
+        waits = replace(waits, lock=replace(waits.lock, owner_age_s=age_s))
+        return verdict_on(waits, b.asleep(100, 101, seconds=9000))
+
+    verdict = asked(60.0, age_s=30.0)
+    assert (verdict.cause, verdict.confidence) == (Kind.LOCK_OWNER_GONE, Confidence.LIKELY)
+    assert 101 not in {culprit.tid for culprit in verdict.culprits}
+    assert asked(30.0, age_s=60.0).cause is not Kind.LOCK_OWNER_GONE
+    # One who has waited from before and one who has just looked again: it may have been taken in between.
+    waits = [b.on_mutex(100, tid, owner=101, asleep_for_s=since) for tid, since in ((100, 60.0), (102, 2.0))]
+    waits = [replace(one, lock=replace(one.lock, owner_age_s=30.0)) for one in waits if one.lock is not None]
+    assert verdict_on(*waits, b.asleep(100, 101, seconds=9000)).cause is not Kind.LOCK_OWNER_GONE

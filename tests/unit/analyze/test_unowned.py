@@ -6,7 +6,7 @@ import pytest
 
 from pyhangtrace.analyze import analyze, more_time_wanted
 from pyhangtrace.model.evidence import Evidence, Holder, LockFacts, ThreadSample
-from pyhangtrace.model.kinds import Kind, State
+from pyhangtrace.model.kinds import Confidence, Kind, State
 from tests.unit.analyze import builders as b
 
 
@@ -26,12 +26,18 @@ def on_event(tid: int, *, timeout_s: float | None) -> ThreadSample:
 
 @pytest.mark.parametrize(
     "other",
-    [b.asleep(100, 101, seconds=30), b.asleep(100, 101, seconds=9000), on_event(101, timeout_s=25.0)],
-    ids=["naps", "sleeps", "waits with a timeout"],
+    [b.asleep(100, 101, seconds=30), on_event(101, timeout_s=25.0)],
+    ids=["naps", "waits with a timeout"],
 )
 def test_who_has_time_to_pass_may_yet_release_a_plain_lock(other: ThreadSample) -> None:
     verdict = analyze(one_process(b.on_python_lock(100), other)).verdict
     assert (verdict.state, verdict.culprits) == (State.UNKNOWN, ())
+
+
+def test_a_plain_lock_is_hung_where_the_clock_wakes_the_others_only_after_long() -> None:
+    verdict = analyze(one_process(b.on_python_lock(100), b.asleep(100, 101, seconds=9000))).verdict
+    assert (verdict.state, verdict.confidence) == (State.HUNG, Confidence.LIKELY)
+    assert 101 not in {who.tid for who in verdict.culprits}
 
 
 def test_a_plain_lock_that_was_wanted_only_just_now_is_looked_at_for_longer() -> None:

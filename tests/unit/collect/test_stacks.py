@@ -26,6 +26,8 @@ LOCK = {
     "readers": None,
     "mutex": None,
     "shared_key": (65024, 12, 64),
+    "shared_file": "/dev/shm/lock",
+    "owner_age_s": 12.5,
     "python_lock_address": None,
     "owner_function": None,
     "problem": None,
