@@ -84,7 +84,11 @@ def try_scene(scene: Well, *, looks: int, first: int = 0, keep: Path | None = No
     tally = Tally()
     with at_work(scene) as started:
         for turn in range(first, first + looks):
-            _one_look(scene, members(started), turn, tally, keep)
+            pids = members(started)
+            if not pids:
+                tally.defects.append(f"look {turn}: all of it has ended")
+                break
+            _one_look(scene, pids, turn, tally, keep)
             if failed := [one.args for one in started if one.poll() not in (None, 0)]:
                 tally.defects.append(f"look {turn}: ended after it: {failed[0]}")
                 break

@@ -10,7 +10,7 @@ import announce
 PATH, IDLE = sys.argv[1], sys.argv[2] == "idle"
 
 
-def write(number, ready):
+def write(number, ready, orders):
     announce.die_with_parent()
     connection = sqlite3.connect(PATH, timeout=60, isolation_level=None)
     ready.release()
@@ -18,7 +18,7 @@ def write(number, ready):
         connection.execute("BEGIN IMMEDIATE")
         connection.execute("INSERT INTO notes VALUES (?, ?)", (number, time.time()))
         connection.execute("COMMIT")
-    sys.stdin.read()
+    orders.recv()
 
 
 def main():
@@ -26,12 +26,16 @@ def main():
         connection.execute("CREATE TABLE notes (writer, at)")
     context = multiprocessing.get_context("fork")
     ready = context.Semaphore(0)
-    writers = [context.Process(target=write, args=(number, ready)) for number in range(3)]
+    # A child of multiprocessing has another standard input.
+    orders, give = context.Pipe(duplex=False)
+    writers = [context.Process(target=write, args=(number, ready, orders)) for number in range(3)]
     for writer in writers:
         writer.start()
     for _ in writers:
         ready.acquire(timeout=60)
     announce.member("main")
+    for _ in sys.stdin if IDLE else ():
+        give.send("go on")
     for writer in writers:
         writer.join()
 
