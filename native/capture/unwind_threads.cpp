@@ -1,3 +1,5 @@
+#include <sys/syscall.h>
+
 #include <algorithm>
 #include <numeric>
 
@@ -9,10 +11,22 @@ namespace {
 
 constexpr std::size_t kept_bytes = 1024;  // pthread_cond_wait's frame lies within them
 
+bool waits_in_call(const Thread& thread) {
+  return thread.syscall.value_or(-1) >= 0 && *thread.syscall != SYS_restart_syscall;
+}
+
 void unwind_thread(Look& look, std::size_t i, const unwind::Unwinder& unwinder) {
   Thread& thread = look.sampled.process.threads[i];
   const auto start = unwind::Registers::from_pc_sp(*thread.program_counter, *thread.stack_pointer);
-  unwind::Stack stack = unwinder.unwind(start, {*thread.stack_pointer, look.stacks[i]});
+  const unwind::StackCopy copy{*thread.stack_pointer, look.stacks[i]};
+  unwind::Stack stack = unwinder.unwind(start, copy);
+  // A function may keep its return address in a register while it calls the kernel, as vfork does.
+  if (stack.frames.size() == 1 && !stack.complete() && waits_in_call(thread)) {
+    const auto known =
+        unwinder.in_system_call(*thread.program_counter, *thread.stack_pointer, thread.arguments);
+    unwind::Stack with_arguments = unwinder.unwind(known, copy);
+    if (is_better(with_arguments, stack)) stack = std::move(with_arguments);
+  }
   if (stack.frames.empty()) {
     show_stack(look, i, std::move(stack), StackFrom::none);
     return;

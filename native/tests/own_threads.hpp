@@ -19,18 +19,18 @@
 // Tests that unwind threads of their own.
 namespace hangtrace::tests {
 
-/// Waits for threads to block in read().
+/// Waits for threads to block in a system call.
 class ReadingThreads {
  public:
   ReadingThreads() { REQUIRE(tasks_); }
 
   /// What a thread that stores its id in `tid` is blocked in.
-  proc::SyscallState await(const std::atomic<pid_t>& tid) const {
+  proc::SyscallState await(const std::atomic<pid_t>& tid, std::int64_t number = SYS_read) const {
     for (;;) {
       REQUIRE(std::chrono::steady_clock::now() < deadline_);
       if (tid != 0) {
         const auto state = tasks_->syscall(tid);
-        if (state.activity == proc::Activity::in_syscall && state.number == SYS_read) return state;
+        if (state.activity == proc::Activity::in_syscall && state.number == number) return state;
       }
       ::poll(nullptr, 0, 1);
     }
@@ -47,6 +47,12 @@ class OwnUnwinder {
  public:
   unwind::Stack unwind(const proc::SyscallState& state) const {
     return unwinder_.unwind(unwind::Registers::from_pc_sp(state.program_counter, state.stack_pointer), {});
+  }
+
+  /// The same with the arguments of the call.
+  unwind::Stack unwind_in_call(const proc::SyscallState& state) const {
+    return unwinder_.unwind(
+        unwinder_.in_system_call(state.program_counter, state.stack_pointer, state.arguments), {});
   }
 
  private:

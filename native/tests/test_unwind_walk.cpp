@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
 #include <random>
 
 #include "elf/process_modules.hpp"
@@ -35,7 +36,8 @@ constexpr std::uint64_t hidden = 0x180;  // frame pointer, moves the stack point
 constexpr std::uint64_t bare = 0x1c0;    // without table
 constexpr std::uint64_t generated = 0x200;  // without table, as interpreters make them: calls leaf, returns
 constexpr std::uint64_t nameless = 0x240;   // the same as bare, without symbol
-constexpr std::uint64_t text_size = 0x280;
+constexpr std::uint64_t sharing = 0x280;    // keeps its return address in rdi over a system call, as vfork
+constexpr std::uint64_t text_size = 0x2c0;
 constexpr std::uint64_t function_size = 0x40;
 
 constexpr std::uint64_t inner_call = inner + 13;
@@ -86,6 +88,8 @@ struct Program {
     // pop rbp; add rsp, 24; pop r12; ret
     put(code, generated + 5, bytes_of({0x5d, 0x48, 0x83, 0xc4, 24, 0x41, 0x5c, 0xc3}));
 
+    put(code, sharing, bytes_of({0x5f, 0x0f, 0x05}));  // pop rdi; syscall
+
     ElfBuilder builder;
     const auto va = builder.add_section(".text", SHT_PROGBITS, code);
     EhFrameBuilder frames(bytes_of({0x0c, 7, 8, 0x90, 1}));
@@ -96,6 +100,7 @@ struct Program {
     frames.add_fde(va + recursive, 0x40, {});
     frames.add_fde(va + stuck, 0x40, bytes_of({0x0e, 0, 0x90, 0}));
     frames.add_fde(va + hidden, 0x40, with_frame_pointer);
+    frames.add_fde(va + sharing, 0x40, bytes_of({0x41, 0x0e, 0, 0x09, 16, 5}));
     builder.add_section(".eh_frame", SHT_PROGBITS, frames.build());
     builder.add_symbols({{"outer", va + outer, 0x40},
                          {"inner", va + inner, 0x40},
@@ -304,6 +309,52 @@ TEST_CASE("a signal trampoline gives back the interrupted registers") {
         std::vector<memory::Address>{leaf + 2, trampoline, leaf, inner_call, outer + 5});
   CHECK(stack.frames[1].signal_frame);
   CHECK(stack.frames[2].va == stack.frames[2].pc - stack.frames[2].bias);
+}
+
+TEST_CASE("a table that leads to what no call returns to is not followed there") {
+  Program program;
+  const memory::Address sp = stack_at + 0x800;
+  program.poke(sp, program.text + recursive + 5);
+  program.poke(sp + 8, program.text + inner + 11);
+  const unwind::Stack stack = program.unwind(program.text + leaf + 2, sp);
+  CHECK(stack.end == End::no_call);
+  CHECK(offsets(stack, program.text) == std::vector<memory::Address>{leaf + 2, recursive + 5});
+  CHECK_FALSE(unwind::describe(stack.end).empty());
+}
+
+TEST_CASE("the arguments of a system call tell a return address that is kept in a register") {
+  Program program;
+  const memory::Address sp = stack_at + 0x800;
+  program.poke(sp, program.text + outer + 5);
+  const std::array<std::uint64_t, 6> arguments{program.text + recursive + 5};
+  elf::ProcessModules process(program.modules, "/nonexistent", 0, program.mappings, program.reader);
+  const unwind::Unwinder unwinder(process, program.cache);
+  const unwind::StackCopy copy{sp, std::span(program.stack).subspan(sp - stack_at)};
+  const auto pc = program.text + sharing + 3;
+  const auto known = unwinder.in_system_call(pc, sp, arguments, unwind::x86_64);
+  const unwind::Stack stack = unwinder.unwind(known, copy);
+  CHECK(stack.complete());
+  CHECK(offsets(stack, program.text) == std::vector<memory::Address>{sharing + 3, recursive + 5, outer + 5});
+  // Without them, and where no system call was made, it is not known.
+  CHECK(program.unwind(pc, sp).end == End::unknown_register);
+  const auto elsewhere = unwinder.in_system_call(pc + 1, sp, arguments, unwind::x86_64);
+  CHECK_FALSE(elsewhere.has(5));
+  CHECK(elsewhere.get(16) == pc + 1);
+}
+
+TEST_CASE("a return to an address that was put on the stack is a jump to anywhere") {
+  const auto has_such = [](std::initializer_list<unsigned char> bytes) {
+    std::vector<unwind::Jump> jumps;
+    REQUIRE(unwind::x86_64_code().find_jumps(std::vector<std::uint8_t>(bytes), 0x1000, jumps));
+    return std::ranges::count(jumps, unwind::Jump::Kind::as_return, &unwind::Jump::kind) != 0;
+  };
+  // call + 7; pause; lfence; jmp - 7; mov [rsp], rax; ret
+  CHECK(has_such({0xe8, 7, 0, 0, 0, 0xf3, 0x90, 0x0f, 0xae, 0xe8, 0xeb, 0xf9, 0x48, 0x89, 0x04, 0x24, 0xc3}));
+  CHECK(has_such({0x41, 0x53, 0xc3}));                                // push r11; ret
+  CHECK(has_such({0x4c, 0x89, 0x1c, 0x24, 0xc3}));                    // mov [rsp], r11; ret
+  CHECK_FALSE(has_such({0x48, 0x8d, 0x64, 0x24, 0x08, 0xc3}));        // lea rsp, [rsp + 8]; ret
+  CHECK_FALSE(has_such({0x48, 0x89, 0x44, 0x24, 0x08, 0xc3}));        // mov [rsp + 8], rax; ret
+  CHECK_FALSE(has_such({0x48, 0x89, 0x04, 0x24, 0x31, 0xc0, 0xc3}));  // mov [rsp], rax; xor eax, eax; ret
 }
 
 TEST_CASE("endless stacks end") {

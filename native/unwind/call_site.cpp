@@ -176,6 +176,9 @@ CallResolver::Exits CallResolver::find_exits(const elf::Location& location, cons
         exits.open = exits.open || !has_frame;
         break;
       }
+      case Jump::Kind::as_return:
+        exits.open = true;
+        break;
     }
   }
   return exits;
@@ -271,6 +274,24 @@ Link CallResolver::link_to_begin(Address return_address, Address begin) {
 bool CallResolver::follows_call(Address return_address) {
   elf::Location location{};
   return call_at(return_address, location).has_value();
+}
+
+bool CallResolver::follows_call_in_memory(Address return_address) const {
+  if (machine_ == nullptr) return false;
+  std::array<std::uint8_t, longest_call> bytes{};
+  const auto before = std::span(bytes).first(machine_->longest_call);
+  return pages_.read(return_address - before.size(), std::as_writable_bytes(before)) &&
+         machine_->call_ending_at(before, return_address).any();
+}
+
+bool CallResolver::follows_system_call(Address pc) {
+  constexpr Address longest = 4;
+  const auto location = pc < longest ? std::nullopt : modules_.locate_code(pc - longest);
+  if (!location) return false;
+  const MachineCode* const machine = machine_at(*location);
+  std::array<std::uint8_t, longest> bytes{};
+  const Code code = read_code(*location, bytes, longest);
+  return machine != nullptr && code.size() == longest && machine->ends_in_system_call(code);
 }
 
 std::optional<Address> CallResolver::callee(Address return_address) {

@@ -43,6 +43,10 @@ class CallResolver {
   Link link_of(Address target, Address begin, Address end);
   /// Whether a call instruction ends at the address.
   bool follows_call(Address return_address);
+  /// The same by what the process has in its memory, which may have been patched.
+  bool follows_call_in_memory(Address return_address) const;
+  /// Whether a system call ends at the address.
+  bool follows_system_call(Address pc);
   /// What the call before the return address calls, if the instruction or its PLT or GOT entry tells.
   std::optional<Address> callee(Address return_address);
   /// Whether the code there has an unwind table.

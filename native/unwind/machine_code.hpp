@@ -28,6 +28,7 @@ struct Jump {
     conditional,  // to the target
     pointer,      // to where the pointer at the target leads
     computed,     // to anywhere; the target is where the jump is
+    as_return,    // to anywhere: a return to an address that was just put on the stack, as in retpolines
   };
   Kind kind;
   Address target;
@@ -78,6 +79,8 @@ class MachineCode {
   virtual Prologue read_prologue(Code before, bool whole, Code after) const = 0;
   /// `before`: the function from its begin up to the PC, `after`: from there to its end.
   virtual EntryPath read_entry(Code before, Code after) const = 0;
+  /// Whether a system call ends the code, by which the registers stay what they are.
+  virtual bool ends_in_system_call(Code code) const = 0;
   /// Whether the code is that to which the kernel lets signal handlers return: nobody calls it.
   virtual bool is_signal_trampoline(Code code) const = 0;
   /// What the kernel saved on the stack when it called the handler; `sp`: stack pointer at the trampoline.

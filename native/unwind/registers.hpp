@@ -22,15 +22,18 @@ struct Layout {
   unsigned link_register;    // in which a function is handed its return address; max_registers: on the stack
   std::uint64_t caller_saved;   // bit i: lost over a call unless a rule says otherwise
   bool signs_return_addresses;  // the bits above those of an address may hold a signature
+  /// In which a system call is handed its arguments and which it leaves as they are; max_registers: not.
+  std::array<unsigned, 6> call_arguments;
 };
 
 /// System V AMD64: rax rdx rcx rbx rsi rdi rbp rsp r8-r15 rip.
-inline constexpr Layout x86_64{elf::Machine::x86_64,    17,   7, 6, 16, max_registers,
-                               0b0'0000'1111'0011'0111, false};
+inline constexpr Layout x86_64{
+    elf::Machine::x86_64, 17, 7, 6, 16, max_registers, 0b0'0000'1111'0011'0111, false, {5, 4, 1, 10, 8, 9}};
 
 /// DWARF for the Arm 64-bit Architecture (AADWARF64): x0-x30, sp 31, pc 32. By AAPCS64 a call loses x0-x18
 /// and x30.
-inline constexpr Layout aarch64{elf::Machine::aarch64, 32, 31, 29, 32, 30, 0x4007'ffff, true};
+inline constexpr Layout aarch64{elf::Machine::aarch64,         32, 31, 29, 32, 30, 0x4007'ffff, true,
+                                {max_registers, 1, 2, 3, 4, 5}};
 
 /// Of the machine this is built for.
 #ifdef __aarch64__

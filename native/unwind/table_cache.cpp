@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "elf/cursor.hpp"
+#include "unwind/call_site.hpp"
 #include "unwind/pointer.hpp"
 
 namespace hangtrace::unwind {
@@ -319,6 +320,7 @@ FrameTable::Answer FrameTable::row(Address va) {
     auto row = evaluate(found->entry, found->range, *found->cie, va);
     answer.broken = !row;
     if (row) answer.row = std::make_shared<const Row>(std::move(*row));
+    answer.ends_call = call_before(module_, va + 1).any();
   }
   row_bytes_ += answer.row ? sizeof(Row) + answer.row->expressions.size() : 0;
   if (rows_.size() >= max_rows || row_bytes_ >= max_row_bytes) {
@@ -356,7 +358,10 @@ FrameTable::Answer NearRows::row(const elf::Location& location) {
     known = rows_.emplace(address, std::move(answer)).first;
   }
   const FrameTable::Answer& kept = known->second;
-  return {{std::shared_ptr<const Row>(), kept.row.get()}, kept.broken, cost};  // counts no reference
+  return {{std::shared_ptr<const Row>(), kept.row.get()},
+          kept.broken,
+          kept.ends_call,
+          cost};  // counts no reference
 }
 
 }  // namespace hangtrace::unwind

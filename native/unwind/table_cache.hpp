@@ -28,8 +28,9 @@ class FrameTable {
 
   struct Answer {
     std::shared_ptr<const Row> row;
-    bool broken = false;  // there is an entry, but it cannot be used
-    int cost = 0;         // of this question beyond that of a small table, in frames
+    bool broken = false;     // there is an entry, but it cannot be used
+    bool ends_call = false;  // by the file, a call instruction ends with the byte that was asked for
+    int cost = 0;            // of this question beyond that of a small table, in frames
   };
   Answer row(Address va);
   /// The range of the entry which covers `va` (a function, or a part of one).

@@ -34,6 +34,8 @@ std::string describe(End end) {
   switch (end) {
     case End::thread_start:
       return {};
+    case End::no_call:
+      return "the unwind table leads to what no call returns to";
     case End::no_code:
       return "the return address is not in code";
     case End::no_table:
@@ -64,6 +66,17 @@ Unwinder::Unwinder(elf::ProcessModules& modules, UnwindCache& cache, Options opt
       frames_left_(max_frames) {}
 
 Unwinder::~Unwinder() = default;
+
+Registers Unwinder::in_system_call(Address pc, Address sp, std::span<const std::uint64_t, 6> arguments,
+                                   const Layout& layout) const {
+  Registers registers = Registers::from_pc_sp(pc, sp, layout);
+  if (!calls_->follows_system_call(pc)) return registers;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const unsigned number = registers.layout().call_arguments[i];
+    if (number < max_registers) registers.set(number, arguments[i]);
+  }
+  return registers;
+}
 
 Stack Unwinder::unwind(const Registers& start, StackCopy copy) const {
   const StackMemory memory(copy.base, copy.bytes, modules_.reader(), modules_.mappings(), copy.only);

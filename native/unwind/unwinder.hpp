@@ -23,6 +23,7 @@ enum class FoundBy {
 
 enum class End {
   thread_start,  // the outermost frame was reached: the stack is complete
+  no_call,       // what the table calls a return address does not follow a call
   no_code,       // PC points to nothing executable
   no_table,      // code without unwind table
   bad_table,     // unwind table that cannot be used
@@ -90,6 +91,10 @@ class Unwinder {
   ~Unwinder();
   Unwinder(const Unwinder&) = delete;
   Unwinder& operator=(const Unwinder&) = delete;
+  /// All registers that are known of a thread which waits in a system call with these arguments, as the
+  /// kernel tells them with PC and SP; those two alone if the PC does not follow a system call.
+  Registers in_system_call(Address pc, Address sp, std::span<const std::uint64_t, 6> arguments,
+                           const Layout& layout = host_layout) const;
   /// Memory outside `copy` is read through the reader of the modules.
   Stack unwind(const Registers& start, StackCopy copy) const;
 

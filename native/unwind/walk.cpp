@@ -184,9 +184,15 @@ Stack Walk::run(Registers registers, bool exact_pc, FoundBy found_by) {
 
     const Row& row = *answer.row;
     frame.signal_frame = row.signal_frame;
+    const bool is_outermost = row.rules[row.return_address].kind == RuleKind::undefined;
+    // Tables can be wrong: gcc's are behind the retpolines that it puts in line. Nobody calls what
+    // makecontext and the kernel let functions return to. Attempts to repair have checks of their own.
+    if (depth_ == 0 && !exact_pc && found_by == FoundBy::cfi && !answer.ends_call && !row.signal_frame &&
+        !is_outermost && !context_.calls.follows_call_in_memory(*pc)) {
+      return ends(End::no_call);
+    }
     FoundBy next_found_by = FoundBy::cfi;
     Computed computed = compute_cfa(row, registers);
-    const bool is_outermost = row.rules[row.return_address].kind == RuleKind::undefined;
     if (!computed.cfa && !is_outermost) {
       const auto repair =
           computed.unknown_register ? repair_frame_pointer(frame, row, registers) : std::nullopt;
@@ -205,8 +211,10 @@ Stack Walk::run(Registers registers, bool exact_pc, FoundBy found_by) {
     if (is_outermost) return ends(End::thread_start);
     // Only a signal may have come from another stack. An innermost function may use no stack at all where its
     // return address is in a register.
-    const bool may_stand = exact_pc && row.return_address == layout.link_register &&
-                           row.rules[row.return_address].kind == RuleKind::same;
+    const RuleKind returns = row.rules[row.return_address].kind;
+    const bool may_stand =
+        exact_pc && ((row.return_address == layout.link_register && returns == RuleKind::same) ||
+                     returns == RuleKind::other_register);
     const Address least = may_stand ? *sp : *sp + 1;
     if (row.signal_frame ? ++signal_frames > max_signal_frames : *computed.cfa < least)
       return ends(End::no_progress);

@@ -80,6 +80,11 @@ class Arm final : public MachineCode {
   // Where the return address lies does not tell where the frame ends.
   EntryPath read_entry(Code, Code) const override { return {}; }
 
+  // svc 0
+  bool ends_in_system_call(Code code) const override {
+    return code.size() >= 4 && word_at(code, code.size() - 4) == 0xd4000001;
+  }
+
   bool is_signal_trampoline(Code code) const override {
     return word_at(code, 0) == 0xd2801168 && word_at(code, 4) == 0xd4000001;
   }

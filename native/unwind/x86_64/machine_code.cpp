@@ -81,6 +81,11 @@ class X86 final : public MachineCode {
     return x86_64_decoder::read_entry(before, after);
   }
 
+  // Not int 0x80, whose arguments are in other registers.
+  bool ends_in_system_call(Code code) const override {
+    return code.size() >= 2 && code[code.size() - 2] == 0x0f && code.back() == 0x05;
+  }
+
   bool is_signal_trampoline(Code code) const override {
     constexpr std::array<std::uint8_t, 9> trampoline{0x48, 0xc7, 0xc0, 0x0f, 0,
                                                      0,    0,    0x0f, 0x05};  // rt_sigreturn

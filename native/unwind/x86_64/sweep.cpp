@@ -194,6 +194,11 @@ Effect moved(Effect effect, std::int64_t up) {
   return effect;
 }
 
+Effect pushed(Effect effect) {
+  effect.sets_top = true;
+  return moved(effect, -8);
+}
+
 // One-byte opcodes with ModRM that write a general register of 32 or 64 bits.
 Effect with_operands(Effect effect, unsigned n, unsigned rex, const Operands& operands,
                      std::int64_t immediate, Address next) {
@@ -202,6 +207,7 @@ Effect with_operands(Effect effect, unsigned n, unsigned rex, const Operands& op
   const bool wide = (rex & 8) != 0;
   const bool rm_is_rsp = on_register && operands.rm == rsp;
   const bool reg_is_rsp = operands.reg == rsp;
+  const bool is_top = !on_register && operands.base == rsp && operands.displacement == 0;
   const auto by_register = [&](bool is_so) {
     effect.moves_by_register = is_so;
     return effect;
@@ -224,8 +230,10 @@ Effect with_operands(Effect effect, unsigned n, unsigned rex, const Operands& op
       return by_register(true);
     case 0x86:
     case 0x87:
+      effect.sets_top = wide && is_top;
       return by_register(rm_is_rsp || reg_is_rsp);
     case 0x89:
+      effect.sets_top = wide && is_top;
       if (wide && rm_is_rsp && operands.reg == rbp) return restores();
       [[fallthrough]];
     case 0x88:
@@ -266,7 +274,7 @@ Effect with_operands(Effect effect, unsigned n, unsigned rex, const Operands& op
         effect.kind = operands.is_relative ? Kind::pointer_jump : Kind::computed_jump;
         effect.target = next + static_cast<Address>(operands.displacement);
       }
-      if (extension == 6) return moved(effect, -8);
+      if (extension == 6) return pushed(effect);
       if (extension == 3 || extension == 5) effect.length = 0;
       return by_register(rm_is_rsp && extension < 2);
     default:
@@ -281,7 +289,7 @@ Effect without_operands(Effect effect, unsigned n, unsigned rex, std::int64_t im
     return effect;
   };
   const unsigned reg = (n & 7) | (rex & 1) << 3;
-  if (in(n, 0x50, 0x57) || n == 0x68 || n == 0x6a || n == 0x9c) return moved(effect, -8);
+  if (in(n, 0x50, 0x57) || n == 0x68 || n == 0x6a || n == 0x9c) return pushed(effect);
   if (in(n, 0x58, 0x5f) || n == 0x9d) {
     effect.moves_by_register = n != 0x9d && reg == rsp;
     return moved(effect, 8);
@@ -360,6 +368,7 @@ std::optional<std::uint64_t> pushed_for_call(Code body, std::size_t pc) {
 
 bool find_exits(Code function, Address at, std::vector<Jump>& into) {
   bool goes_on = true;
+  bool top_is_set = false;
   for (std::size_t offset = 0; offset < function.size();) {
     const Effect effect = effect_of(function.subspan(offset), at + offset);
     if (effect.length == 0) return false;
@@ -376,12 +385,16 @@ bool find_exits(Code function, Address at, std::vector<Jump>& into) {
       case Kind::computed_jump:
         into.push_back({Jump::Kind::computed, at + offset});
         break;
+      case Kind::leaves:
+        if (top_is_set) into.push_back({Jump::Kind::as_return, at + offset});
+        break;
       default:
         break;
     }
     // Behind a call that never returns comes whatever comes.
     goes_on = effect.kind != Kind::jump && effect.kind != Kind::pointer_jump &&
               effect.kind != Kind::computed_jump && effect.kind != Kind::leaves && effect.kind != Kind::call;
+    top_is_set = effect.sets_top;
     offset += effect.length;
   }
   if (goes_on) into.push_back({Jump::Kind::conditional, at + function.size()});

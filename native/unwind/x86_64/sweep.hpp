@@ -27,6 +27,7 @@ struct Effect {
   Address target = 0;
   std::uint64_t amount = 0;
   bool moves_by_register = false;  // the stack pointer, by what is not in the code
+  bool sets_top = false;           // writes the word that the stack pointer points to, perhaps a new one
 };
 
 /// The instruction at the begin of the code, which lies at `at`.
