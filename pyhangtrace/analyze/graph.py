@@ -84,10 +84,14 @@ class _World:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The fate of a node, and the target that decides it (None: it decides itself)."""
+    """The fate of a node, and the target that decides it (None: it decides itself).
+
+    `doubted`: it would be hopeless but for other threads at the other end, which may yet act.
+    """
 
     fate: Fate
     via: Key | None = None
+    doubted: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -390,7 +394,8 @@ def _by_targets(world: _World, wait: Blocked, outcomes: Mapping[Key, Outcome]) -
             fate = max((fate for fate, _ in fates), key=_WORST.index)
         via = next(target for found, target in fates if found is fate)
     if fate.hung:
-        return Outcome(Fate.UNKNOWN if _helped(world, wait) else Fate.BLOCKED, via)
+        doubted = _helped(world, wait)
+        return Outcome(Fate.UNKNOWN if doubted else Fate.BLOCKED, via, doubted)
     if fate is Fate.IDLE:
         return Outcome(_waiting_for_idle(world, wait, via), via)
     return Outcome(fate, via)
@@ -491,7 +496,7 @@ def _judge_component(
             stuck = Fate.UNKNOWN if _helped(world, wait) else Fate.BLOCKED
             outcomes[node] = Outcome(stuck if fate.hung else fate, via)
         else:
-            outcomes[node] = Outcome(Fate.UNKNOWN)
+            outcomes[node] = Outcome(Fate.UNKNOWN, doubted=_helped(world, wait))
     if not caught:
         return
     following = {node: _next_caught(waits[node], caught, outcomes) for node in sorted(caught)}

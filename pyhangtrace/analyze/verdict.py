@@ -111,7 +111,7 @@ def _find(case: Case, scene: Scene, matched: Matched, judged: Judged) -> Finding
     kept = [
         key
         for key in others
-        if matched.waits[key].kind in _LOCKS
+        if (matched.waits[key].kind in _LOCKS or judged.outcomes[key].doubted)
         and judged.fate(key) is Fate.UNKNOWN
         and _stands(matched.waits[key])
     ]
