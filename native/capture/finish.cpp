@@ -190,7 +190,7 @@ class LockDecoder {
       : look_(look),
         proc_root_(proc_root),
         view_{*look.copies,
-              look.known->mappings(),
+              [&look](Address address) { return look.known->mapping_at(address); },
               [&look](int tid) { return thread_here(look, tid); },
               [&look, all, proc_root](int tid) { return thread_anywhere(look, all, proc_root, tid); },
               look.pid_namespace.empty(),

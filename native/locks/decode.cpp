@@ -105,12 +105,13 @@ class Decoder {
   }
 
   std::optional<SharedKey> shared_key(Address word) const {
-    return call_.is_private ? std::nullopt : shared_key_of(word, process_.mappings);
+    const proc::Mapping* const mapping = call_.is_private ? nullptr : process_.mapping_at(word);
+    return mapping != nullptr ? shared_key_in(word, *mapping) : std::nullopt;
   }
 
   // Memory that was never in a directory (or is no more than a descriptor) is handed on, not found by name.
   std::string shared_file(Address word) const {
-    const proc::Mapping* const mapping = proc::find_mapping(process_.mappings, word);
+    const proc::Mapping* const mapping = process_.mapping_at(word);
     const bool inherited = mapping == nullptr || mapping->path.starts_with("/memfd:") ||
                            (mapping->deleted && mapping->path == "/dev/zero");
     return inherited ? "" : mapping->path.empty() ? "?" : mapping->path;
@@ -562,11 +563,6 @@ std::string_view name(Kind kind) {
       return "futex";
   }
   return "futex";
-}
-
-std::optional<SharedKey> shared_key_of(Address address, const std::vector<proc::Mapping>& mappings) {
-  const proc::Mapping* const mapping = proc::find_mapping(mappings, address);
-  return mapping != nullptr ? shared_key_in(address, *mapping) : std::nullopt;
 }
 
 std::optional<SharedKey> shared_key_in(Address address, const proc::Mapping& mapping) {

@@ -50,9 +50,7 @@ struct SharedKey {           // equal keys are one object, whatever the addresse
   friend bool operator==(const SharedKey&, const SharedKey&) = default;
 };
 
-/// Of an address in a shared mapping; nullopt: it is in none.
-std::optional<SharedKey> shared_key_of(Address address, const std::vector<proc::Mapping>& mappings);
-/// Of an address in this mapping.
+/// Of an address in this mapping; nullopt: that is not shared.
 std::optional<SharedKey> shared_key_in(Address address, const proc::Mapping& mapping);
 
 /// What thread ids in a shared object mean to us: whoever takes it writes its id in its own pid namespace.
@@ -87,7 +85,7 @@ enum class CLibrary { glibc, musl, unknown };
 /// What decoding needs to know of the waiter's process.
 struct ProcessView {
   const memory::Reader& reader;
-  const std::vector<proc::Mapping>& mappings;
+  std::function<const proc::Mapping*(Address)> mapping_at;  // nullptr: none, or it cannot be told
   // Thread ids as the program writes them -> as we see them; nullopt if the process has no such thread.
   std::function<std::optional<int>(int)> thread_here;
   // The same for the threads of all processes within reach.

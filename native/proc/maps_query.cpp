@@ -172,7 +172,7 @@ const Mapping* UnlistedMappings::at(Address address) {
     query_ = MapsQuery::open(proc_root_, pid_);
   }
   Mapping mapping;
-  if (!query_ || query_->at(address, MapsQuery::Which::holding, mapping) != MapsQuery::Answer::found) {
+  if (!query_ || query_->at(address, MapsQuery::Which::holding, mapping, true) != MapsQuery::Answer::found) {
     return nullptr;
   }
   return &(asked_[mapping.start] = mapping);

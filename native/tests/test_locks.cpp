@@ -40,7 +40,7 @@ struct Fixture {
 
   Lock decode(const FutexCall& call, const std::vector<FrameHint>& frames) const {
     const ProcessView view{memory,
-                           mappings,
+                           [this](Address at) { return hangtrace::proc::find_mapping(mappings, at); },
                            [this](int id) { return find(threads, id); },
                            [this](int id) { return find(machine, id); },
                            same_ids,

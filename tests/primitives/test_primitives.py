@@ -16,6 +16,7 @@ _NORMAL = frozenset(
         "C: robust",
         "C: pi",
         "C: shared mutex",
+        "C: shared pi",
         "C: timedlock backoff, ring2",
         "C: mutex, left",
         "C: wrlock",

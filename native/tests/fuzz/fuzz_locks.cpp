@@ -76,9 +76,10 @@ void fuzz_one(std::span<const std::byte> input) {
   mappings[0].end = base + 4096;
   mappings[0].readable = mappings[0].writable = true;
   mappings[0].shared = (flags & 1) != 0;
+  const auto mapping_at = [&mappings](memory::Address at) { return proc::find_mapping(mappings, at); };
   const auto thread = [](int id) { return id == 75 || id == 79 ? std::optional(id) : std::nullopt; };
   const auto library = static_cast<locks::CLibrary>((flags >> 2) % 3);
-  const locks::ProcessView process{reader, mappings, thread, thread, (flags & 2) == 0, library, 75};
+  const locks::ProcessView process{reader, mapping_at, thread, thread, (flags & 2) == 0, library, 75};
   const std::string_view libc = "/usr/lib/libc.so.6";
   const std::vector<locks::FrameHint> frames{
       {"", libc, base, base + 64}, {function, libc, base + 64, base + 320}, {"work()", "/program"}};
