@@ -27,7 +27,7 @@ std::size_t workers_for(std::span<const int> pids, const Options& options) {
   if (std::set(pids.begin(), pids.end()).size() != pids.size()) {
     return 1;
   }
-  return options.workers != 0 ? options.workers : std::min(allowed_cpus(), most_workers);
+  return options.workers != 0 ? options.workers : std::min(free_cpus(), most_workers);
 }
 
 }  // namespace

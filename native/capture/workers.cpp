@@ -4,10 +4,13 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <exception>
 #include <mutex>
+#include <string>
 #include <system_error>
 #include <thread>
 #include <vector>
@@ -79,12 +82,21 @@ class BlockedSignals {
   sigset_t before_;
 };
 
+void set_policy(pthread_t thread, int policy) {
+  const sched_param any{};
+  pthread_setschedparam(thread, policy, &any);  // where it is refused the thread goes on as it was
+}
+
 void start_threads(Shared& shared, std::size_t count, std::vector<std::jthread>& threads) {
   const BlockedSignals blocked;
   threads.reserve(count);
   try {
     while (threads.size() < count) {
-      threads.emplace_back([&shared] { shared.work_off(); });
+      threads.emplace_back([&shared] {
+        // Who is looked at, or anybody else, is to notice nothing of it.
+        set_policy(pthread_self(), SCHED_IDLE);
+        shared.work_off();
+      });
     }
   } catch (const std::system_error&) {
     return;  // no more threads are allowed: those there are do all of it
@@ -93,12 +105,20 @@ void start_threads(Shared& shared, std::size_t count, std::vector<std::jthread>&
 
 }  // namespace
 
-std::size_t allowed_cpus() {
+std::size_t free_cpus() {
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof set, &set) != 0) {
     return 1;  // more CPUs than the set has room for, too
   }
-  return static_cast<std::size_t>(std::max(CPU_COUNT(&set), 1));
+  // "0.20 0.18 0.12 1/80 11206": how many threads are runnable now, this one among them.
+  const std::string load = proc::read_file("/proc/loadavg").value_or("");
+  unsigned runnable = 0;
+  if (std::sscanf(load.c_str(), "%*s %*s %*s %u/", &runnable) != 1) {
+    return 1;
+  }
+  const long others = std::max<long>(static_cast<long>(runnable) - 1, 0);
+  const long left = sysconf(_SC_NPROCESSORS_ONLN) - others;
+  return static_cast<std::size_t>(std::clamp<long>(left, 1, std::max(CPU_COUNT(&set), 1)));
 }
 
 void expect_descriptors(std::size_t count) {
@@ -120,6 +140,9 @@ void share_out(std::size_t count, std::size_t workers, const std::function<void(
       start_threads(shared, most - 1, threads);
     }
     shared.work_off();
+    for (std::jthread& thread : threads) {
+      set_policy(thread.native_handle(), SCHED_OTHER);  // what it has in hand is waited for
+    }
   }  // joins
   shared.rethrow();
 }
