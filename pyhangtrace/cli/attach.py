@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import click
 
 from pyhangtrace.cli.output import check_outputs, deliver, exit_code, output_option
@@ -17,6 +19,13 @@ def _pids(_context: click.Context, _parameter: click.Parameter, values: tuple[st
     return tuple(pids)
 
 
+def _seconds(_context: click.Context, _parameter: click.Parameter, value: float | None) -> float | None:
+    """No range of numbers keeps out what is no number."""
+    if value is not None and math.isnan(value):
+        raise click.BadParameter("'nan' is no length of time")
+    return value
+
+
 @click.command(name="attach", short_help="Say what a silent job waits for.")
 @click.argument("pids", metavar="PID...", nargs=-1, callback=_pids)
 @click.option("-p", "--pid", "more", multiple=True, callback=_pids, help="The same as PID, for habit's sake.")
@@ -27,6 +36,7 @@ def _pids(_context: click.Context, _parameter: click.Parameter, values: tuple[st
     "--duration",
     metavar="SECONDS",
     type=click.FloatRange(min=0.0, max=600.0),
+    callback=_seconds,
     help="Look for so long. Default: 0.1 s, and up to 3 s while something still moves.",
 )
 @click.option("--no-bpf", is_flag=True, help="Use no eBPF: neither probes nor registers.")

@@ -49,15 +49,28 @@ def deliver(result: Result, outputs: list[tuple[Path, Format]], *, as_json: bool
         except OSError as error:
             raise UsageError(f"cannot write {str(path)!r}: {error.strerror}") from error
         click.echo(f"wrote {path}", err=True)
+    if not as_json and outputs:
+        return
+    if sys.stdout is None:
+        raise UsageError("there is no standard output to write to", "Give a file: -o report.txt")
+    try:
+        _print(result, as_json=as_json)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise UsageError(f"cannot write to standard output: {error.strerror}") from error
+
+
+def _print(result: Result, *, as_json: bool) -> None:
     if as_json:
         from pyhangtrace.model.codec import report_to_json
 
         sys.stdout.buffer.write(report_to_json(result.report))
         sys.stdout.buffer.flush()
-    elif not outputs:
-        from pyhangtrace.render.text.page import render_text
+        return
+    from pyhangtrace.render.text.page import render_text
 
-        click.echo(render_text(result.report, color=wants_color()), nl=False, color=True)
+    click.echo(render_text(result.report, color=wants_color()), nl=False, color=True)
 
 
 def wants_color() -> bool:

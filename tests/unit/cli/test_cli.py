@@ -45,6 +45,7 @@ def test_help_loads_nothing_heavy() -> None:
         (["attach", "abc"], 2),
         (["attach", "0"], 2),
         (["attach", "-d", "-1", "1"], 2),
+        (["attach", "-d", "nan", "1"], 2),
         (["attach", "1", "-o", "x.svg"], 2),
         (["attach", "1", "-o", "/nowhere/x.json"], 2),
         (["nonsense"], 2),
@@ -125,6 +126,21 @@ def test_output_into_a_closed_pipe_is_no_failure(tmp_path: Path) -> None:
         errors = process.stderr.read()
         process.wait(timeout=60)
     assert "Traceback" not in errors
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_output_that_cannot_be_written_is_said(tmp_path: Path, options: list[str]) -> None:
+    bundle = tmp_path / "case.hang"
+    bundle.write_bytes(pack(sample.result().evidence))
+    command = [sys.executable, "-m", "pyhangtrace", "report", str(bundle), *options]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+        )
+    assert (done.returncode, "cannot write to standard output" in done.stderr) == (2, True)
+    closed = ["sh", "-c", 'exec "$@" >&-', "sh", *command]
+    done = subprocess.run(closed, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert (done.returncode, "no standard output" in done.stderr) == (2, True)
 
 
 def test_doctor_answers_with_a_fix_for_each_no(capsys: pytest.CaptureFixture[str]) -> None:
