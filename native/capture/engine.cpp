@@ -1,5 +1,7 @@
 #include "capture/engine.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <mutex>
@@ -71,6 +73,15 @@ struct Engine::State {
     const bool keep = sampled.tasks != nullptr && sampled.tasks->may_stay_open();
     remember(records, pid, keep ? sampled.records : nullptr);
     return sampled;
+  }
+
+  // A program that looks for days sees many processes end: their descriptors and mappings go with them.
+  void forget_ended() {
+    const auto ended = [this](const auto& entry) {
+      return access((proc_root + "/" + std::to_string(entry.first)).c_str(), F_OK) != 0;
+    };
+    std::erase_if(records, ended);
+    std::erase_if(known, ended);
   }
 
   // Descriptors are for those that are looked at now.
@@ -194,6 +205,7 @@ std::vector<Process> Engine::capture(std::span<const int> pids, const Options& o
     }
     processes.push_back(std::move(look.sampled.process));
   }
+  state_->forget_ended();
   return processes;
 }
 

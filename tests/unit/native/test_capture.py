@@ -389,6 +389,20 @@ def test_processes_that_end_while_they_are_looked_at() -> None:
 
 
 @pytest.mark.root
+def test_nothing_stays_open_for_processes_that_have_ended() -> None:
+    engine = _native.Engine()
+    left = []
+    with running("cat", ready=False) as stays:
+        for _ in range(10):
+            with running("cat", ready=False) as ends:
+                engine.capture([stays, ends])
+            [process] = engine.capture([stays])
+            assert process["error"] is None
+            left.append(len(os.listdir("/proc/self/fd")))
+    # A few libraries and their debug files are opened on the way, and stay; each process had several of its own.
+    assert left[-1] < left[0] + len(left)
+
+
 def test_a_process_of_another_user_is_not_permitted() -> None:
     with running("cat", ready=False) as pid:
         output = subprocess.run(
