@@ -173,7 +173,7 @@ class Engine:
         registers. Of the processes in `stop` a thread without a complete stack is stopped for a moment, unless it
         would notice. `on_process` is called before a process is looked at, by the thread that does, so
         that a watcher knows which one it got stuck on. Up to `workers` threads look at processes, 0: as many as there
-        are CPUs to run on, four at most. After `budget_s` no further memory is read and no
+        are CPUs that nobody else wants just now, four at most. After `budget_s` no further memory is read and no
         further stack unwound: what is there comes back, and the others have the error "no_time".
         """
 

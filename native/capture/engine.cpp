@@ -20,9 +20,6 @@ namespace hangtrace::capture {
 namespace {
 constexpr std::size_t most_known = 512;  // processes remembered between looks
 constexpr std::size_t most_workers = 4;
-}  // namespace
-
-namespace {
 
 std::size_t workers_for(std::span<const int> pids, const Options& options) {
   // Two threads must not look at one process.

@@ -257,14 +257,18 @@ class LockDecoder {
  private:
   // Seconds since a thread was started.
   std::optional<double> age_of(int tid) const {
-    const auto own = look_.sampled.tasks->stat(tid);
-    const auto stat = own ? own : proc::read_process_stat(proc_root_, tid);
+    std::optional<std::uint64_t> start_ticks;
+    if (const Thread* const own = find_thread(look_.sampled.process, tid)) {
+      start_ticks = own->start_ticks;
+    } else if (const auto stat = proc::read_process_stat(proc_root_, tid)) {
+      start_ticks = stat->start_ticks;
+    }
     timespec now{};
-    if (!stat || clock_gettime(CLOCK_BOOTTIME, &now) != 0) {
+    if (!start_ticks || clock_gettime(CLOCK_BOOTTIME, &now) != 0) {
       return std::nullopt;
     }
     const double since_boot = static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) / 1e9;
-    return since_boot - static_cast<double>(stat->start_ticks) / static_cast<double>(sysconf(_SC_CLK_TCK));
+    return since_boot - static_cast<double>(*start_ticks) / static_cast<double>(sysconf(_SC_CLK_TCK));
   }
 
   static std::optional<int> translate(const Look& look, int tid) {

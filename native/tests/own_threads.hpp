@@ -8,6 +8,8 @@
 
 #include <atomic>
 #include <chrono>
+#include <sstream>
+#include <string>
 #include <vector>
 
 #include "elf/process_modules.hpp"
@@ -69,5 +71,14 @@ class OwnUnwinder {
   elf::ProcessModules process_{modules_, "/proc", ::getpid(), mappings_, reader_};
   unwind::Unwinder unwinder_{process_, cache_};
 };
+
+/// Where its frames are, how each was found, and why it ends.
+inline std::string print(const unwind::Stack& stack) {
+  std::ostringstream text;
+  for (const unwind::Frame& frame : stack.frames)
+    text << std::hex << frame.pc << (frame.module == nullptr ? " made" : "") << " by "
+         << static_cast<int>(frame.found_by) << "; ";
+  return text.str() + unwind::describe(stack.end);
+}
 
 }  // namespace hangtrace::tests

@@ -12,7 +12,6 @@
 #include <atomic>
 #include <cstring>
 #include <deque>
-#include <sstream>
 
 #include "tests/elf_builder.hpp"
 #include "tests/own_threads.hpp"
@@ -164,14 +163,6 @@ void make(CodePage& page, Thread& thread, Address stale) {
   }
 }
 
-std::string print(const unwind::Stack& stack) {
-  std::ostringstream text;
-  for (const unwind::Frame& frame : stack.frames)
-    text << std::hex << frame.pc << (frame.module == nullptr ? " made" : "") << " by "
-         << static_cast<int>(frame.found_by) << "; ";
-  return text.str() + unwind::describe(stack.end);
-}
-
 }  // namespace
 
 TEST_CASE("stacks through code made at run time are right as far as they go") {
@@ -214,7 +205,7 @@ TEST_CASE("stacks through code made at run time are right as far as they go") {
     const Thread& thread = threads[i];
     const unwind::Stack stack = unwinder.unwind(states[i]);
     CAPTURE(thread.shape.name);
-    CAPTURE(print(stack));
+    CAPTURE(tests::print(stack));
     std::vector<Address> expected = thread.made;
     expected.push_back(reinterpret_cast<Address>(thread.into_caller));
     expected.insert(expected.end(), thread.outer.begin(), thread.outer.end());

@@ -14,7 +14,6 @@
 #include <csetjmp>
 #include <csignal>
 #include <deque>
-#include <sstream>
 
 #include "tests/own_threads.hpp"
 #include "unwind/unwinder.hpp"
@@ -312,12 +311,8 @@ TEST_CASE("leftovers of earlier calls are not taken for callers of functions of 
   for (std::size_t i = 0; i < threads.size(); ++i) {
     const Thread& thread = threads[i];
     const unwind::Stack stack = unwinder.unwind(states[i]);
-    std::ostringstream text;
-    for (const unwind::Frame& frame : stack.frames)
-      text << std::hex << frame.pc << " by " << static_cast<int>(frame.found_by) << "; ";
-    const std::string seen = text.str() + unwind::describe(stack.end);
     CAPTURE(thread.name);
-    CAPTURE(seen);
+    CAPTURE(tests::print(stack));
     // read, and the function that called it; then all that were noted.
     const std::size_t known = std::min(stack.frames.size(), thread.count + 2);
     for (std::size_t frame = 2; frame < known; ++frame) {

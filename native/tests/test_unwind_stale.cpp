@@ -11,7 +11,6 @@
 #include <atomic>
 #include <cstring>
 #include <deque>
-#include <sstream>
 
 #include "tests/own_threads.hpp"
 #include "unwind/unwinder.hpp"
@@ -172,13 +171,9 @@ TEST_CASE("return addresses that earlier calls left are not taken for callers of
   for (std::size_t i = 0; i < threads.size(); ++i) {
     const Thread& thread = threads[i];
     const unwind::Stack stack = unwinder.unwind(states[i]);
-    std::ostringstream text;
-    for (const unwind::Frame& frame : stack.frames)
-      text << std::hex << frame.pc << " by " << static_cast<int>(frame.found_by) << "; ";
-    const std::string seen = text.str() + unwind::describe(stack.end);
     CAPTURE(thread.name);
     CAPTURE(i % 3);  // called directly, through a pointer, copied
-    CAPTURE(seen);
+    CAPTURE(tests::print(stack));
     const auto into_enter = reinterpret_cast<Address>(thread.into_enter);
     const auto into_run = reinterpret_cast<Address>(thread.into_run);
     const auto caller = std::ranges::find(stack.frames, into_enter, &unwind::Frame::pc);

@@ -25,6 +25,8 @@ class Standing(str, Enum):
 
 # Waits of the group for its members: the waiting has not left the group yet.
 GROUP_KINDS = frozenset({WaitKind.COLLECTIVE, WaitKind.P2P, WaitKind.RENDEZVOUS})
+# Locks that may be held by whom nothing records.
+MAY_BE_UNOWNED = frozenset({WaitKind.MUTEX, WaitKind.RWLOCK, WaitKind.PYTHON_LOCK})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

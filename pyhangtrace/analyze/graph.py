@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from pyhangtrace.analyze import holders
-from pyhangtrace.analyze.blocked import GROUP_KINDS, Blocked, Standing
+from pyhangtrace.analyze.blocked import GROUP_KINDS, MAY_BE_UNOWNED, Blocked, Standing
 from pyhangtrace.analyze.calls import FROM_ONE_ROOT
 from pyhangtrace.analyze.outside import keeps_time, listening, lively
 from pyhangtrace.analyze.progress import SETTLED_S, Progress
@@ -59,8 +59,6 @@ _WORST = (
 _READS = frozenset({WaitKind.PIPE, WaitKind.SOCKET, WaitKind.POLL})
 # Waits that only a thread of the same process ends.
 _INSIDE = frozenset({WaitKind.CONDITION, WaitKind.SEMAPHORE, WaitKind.BARRIER, WaitKind.QUEUE, WaitKind.JOIN})
-# Locks that may be held by whom nothing records.
-_MAY_BE_UNOWNED = frozenset({WaitKind.MUTEX, WaitKind.RWLOCK, WaitKind.PYTHON_LOCK})
 _MAY_IDLE = frozenset(
     {WaitKind.QUEUE, WaitKind.CONDITION, WaitKind.SEMAPHORE, WaitKind.JOIN, WaitKind.P2P, WaitKind.BARRIER}
 )
@@ -314,7 +312,7 @@ def _alone(world: _World, wait: Blocked) -> Outcome:
                 return Outcome(Fate.BUSY, candidate)
             if other.progress is Progress.MOVING and wait.kind not in _READS:
                 return Outcome(Fate.MOVING, candidate)
-        held = wait.kind in _MAY_BE_UNOWNED and wait.cause is Kind.LOCK_HELD
+        held = wait.kind in MAY_BE_UNOWNED and wait.cause is Kind.LOCK_HELD
         if (held or inside) and any(_may_act(world, candidate) for candidate in wait.candidates):
             return Outcome(Fate.UNKNOWN)
     return Outcome(Fate.BLOCKED)

@@ -82,16 +82,8 @@ def owned_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | 
             candidates=() if never else holders.who_may_hold(scene, draft.key),
         )
     elif owner.key is not None:
-        found = replace(
-            draft,
-            kind=kind,
-            standing=Standing.FIRM,
-            cause=Kind.LOCK_HELD,
-            basis=Confidence.PROVEN if lock.owner_exact else Confidence.LIKELY,
-            object=thing,
-            targets=(owner.key,),
-            holder=ReportHolder(pid=owner.pid, tid=owner.tid),
-        )
+        held = _held_by(owner.key, sample, draft, kind=kind, exact=lock.owner_exact)
+        found = replace(held, object=thing)
     else:
         cause, pid, why = _owner_gone(scene, sample, owner)
         found = replace(
@@ -105,6 +97,19 @@ def owned_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | 
             evidence=(*draft.evidence, why),
         )
     return replace(found, ends_by_itself=lock.timeout)
+
+
+def _held_by(key: Key, sample: ThreadSample, draft: Blocked, *, kind: WaitKind, exact: bool) -> Blocked:
+    return replace(
+        draft,
+        kind=kind,
+        standing=Standing.FIRM,
+        cause=Kind.LOCK_HELD,
+        basis=Confidence.PROVEN if exact else Confidence.LIKELY,
+        object=holders.lock_object(sample),
+        targets=(key,),
+        holder=holders.thread_holder(key),
+    )
 
 
 def _owned_kind(kind: str) -> WaitKind | None:
@@ -139,17 +144,8 @@ def shared_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked |
     owner = holders.lock_owner(scene, sample)
     if lock is None or lock.kind != "semaphore" or owner is None or owner.key is None:
         return None
-    return replace(
-        draft,
-        kind=WaitKind.SEMAPHORE,
-        standing=Standing.FIRM,
-        cause=Kind.LOCK_HELD,
-        basis=Confidence.PROVEN if lock.owner_exact else Confidence.LIKELY,
-        object=holders.lock_object(sample),
-        targets=(owner.key,),
-        holder=holders.thread_holder(owner.key),
-        ends_by_itself=lock.timeout,
-    )
+    held = _held_by(owner.key, sample, draft, kind=WaitKind.SEMAPHORE, exact=lock.owner_exact)
+    return replace(held, ends_by_itself=lock.timeout)
 
 
 def python_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
@@ -163,16 +159,7 @@ def python_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked |
         return None
     # A timed lock that its own thread holds is tried again: no proof of anything.
     if owner is not None and owner.key is not None and (owner.key != draft.key or not lock.timeout):
-        return replace(
-            draft,
-            kind=WaitKind.PYTHON_LOCK,
-            standing=Standing.FIRM,
-            cause=Kind.LOCK_HELD,
-            basis=Confidence.PROVEN if lock.owner_exact else Confidence.LIKELY,
-            object=holders.lock_object(sample),
-            targets=(owner.key,),
-            holder=holders.thread_holder(owner.key),
-        )
+        return _held_by(owner.key, sample, draft, kind=WaitKind.PYTHON_LOCK, exact=lock.owner_exact)
     parent = holders.forked_without_exec(scene, sample.pid)
     alone = not _has_other_threads(scene, sample)
     if alone and parent is not None and not lock.timeout:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pyhangtrace.analyze import steps
-from pyhangtrace.analyze.blocked import GROUP_KINDS, Blocked, Standing
+from pyhangtrace.analyze.blocked import GROUP_KINDS, MAY_BE_UNOWNED, Blocked, Standing
 from pyhangtrace.analyze.collectives import Matched
 from pyhangtrace.analyze.finding import Case, Finding
 from pyhangtrace.analyze.graph import Fate, Judged
@@ -28,9 +28,6 @@ from pyhangtrace.analyze.working import (
 )
 from pyhangtrace.model.evidence import ThreadSample
 from pyhangtrace.model.kinds import Confidence, FrameKind, Kind, Role, State, WaitKind
-
-# Locks that may be held by whom nothing records.
-_LOCKS = frozenset({WaitKind.MUTEX, WaitKind.RWLOCK, WaitKind.PYTHON_LOCK})
 
 
 def find(scene: Scene, matched: Matched, judged: Judged) -> Finding:
@@ -111,7 +108,7 @@ def _find(case: Case, scene: Scene, matched: Matched, judged: Judged) -> Finding
     kept = [
         key
         for key in others
-        if (matched.waits[key].kind in _LOCKS or judged.outcomes[key].doubted)
+        if (matched.waits[key].kind in MAY_BE_UNOWNED or judged.outcomes[key].doubted)
         and judged.fate(key) is Fate.UNKNOWN
         and _stands(matched.waits[key])
     ]
@@ -125,7 +122,7 @@ def _find(case: Case, scene: Scene, matched: Matched, judged: Judged) -> Finding
 
 def _holder_open(wait: Blocked) -> bool:
     """A lock that somebody has kept for long, and who that is, or what he does, does not show."""
-    unseen = wait.kind in _LOCKS and wait.holder is None
+    unseen = wait.kind in MAY_BE_UNOWNED and wait.holder is None
     settled = (
         (wait.kind is WaitKind.FILE_LOCK or unseen) and (wait.since_s or 0.0) >= SETTLED_S and _stands(wait)
     )

@@ -32,7 +32,7 @@ def memory_of(one: ThreadSample, call: str, content: bytes) -> dict[tuple[int, i
     ("folder", "content", "path"),
     [
         (-100, b"/run/lock\0", "/run/lock"),
-        (-100, b"lock\0", "/work/lock"),
+        (-100, b"lock\0", "/data/lock"),
         (5, b"../lock\0", "/data/lock"),
         (9, b"lock\0", "lock"),  # a folder that is closed by now
         (-100, b"\0", None),
@@ -41,7 +41,7 @@ def memory_of(one: ThreadSample, call: str, content: bytes) -> dict[tuple[int, i
 )
 def test_path_of_an_open(tmp_path: Path, folder: int, content: bytes, path: str | None) -> None:
     (tmp_path / "7" / "fd").mkdir(parents=True)
-    (tmp_path / "7" / "cwd").symlink_to("/work")
+    (tmp_path / "7" / "cwd").symlink_to("/data")
     (tmp_path / "7" / "fd" / "5").symlink_to("/data/sub")
     one = sample(OPENAT, folder & (1 << 64) - 1, 0x7FFE)  # the string crosses a page
     assert named_places.path(one, "openat", memory_of(one, "openat", content), str(tmp_path)) == path
