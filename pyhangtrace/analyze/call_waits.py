@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from pyhangtrace.analyze import event_loops, holders, python_objects
-from pyhangtrace.analyze.blocked import Blocked, Standing
+from pyhangtrace.analyze.blocked import Blocked, Standing, changed
 from pyhangtrace.analyze.calls import Meaning, has_function, path_has
 from pyhangtrace.analyze.progress import Progress
 from pyhangtrace.analyze.scene import Scene
@@ -27,7 +25,7 @@ def group_call(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | 
         ):
             return None
         root = holders.named(sample, ("src", "dst", "root"))
-        return replace(
+        return changed(
             draft,
             kind=WaitKind.COLLECTIVE,
             standing=Standing.FIRM,
@@ -39,7 +37,7 @@ def group_call(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | 
         )
     if call.meaning in (Meaning.SEND, Meaning.RECV):
         peer = holders.named(sample, ("dst",) if call.meaning is Meaning.SEND else ("src",))
-        return replace(
+        return changed(
             draft,
             kind=WaitKind.P2P,
             standing=Standing.FIRM,
@@ -50,7 +48,7 @@ def group_call(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | 
             progress=_spinning(draft),
         )
     if call.meaning in (Meaning.RENDEZVOUS, Meaning.STORE):
-        return replace(
+        return changed(
             draft,
             kind=WaitKind.RENDEZVOUS,
             standing=Standing.FIRM,
@@ -88,7 +86,7 @@ def lock_file(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | N
     path = path if isinstance(path, str) else None
     file = holders.lock_file_of(scene, sample.pid, path)
     thing = WaitObject(path=file.path if file else path, inode=file.inode if file else None)
-    waiting = replace(
+    waiting = changed(
         draft,
         kind=WaitKind.LOCK_FILE,
         basis=Confidence.LIKELY,
@@ -100,11 +98,11 @@ def lock_file(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | N
     )
     if file is None or not file.exists:
         return waiting
-    draft = replace(draft, evidence=(*draft.evidence, _lock_file_words(file)))
-    waiting = replace(waiting, evidence=draft.evidence)
+    draft = changed(draft, evidence=(*draft.evidence, _lock_file_words(file)))
+    waiting = changed(waiting, evidence=draft.evidence)
     record = _recorded(scene, sample.pid, file)
     if record is not None:
-        return replace(
+        return changed(
             waiting,
             standing=Standing.FIRM,
             targets=((record.pid, 0),),
@@ -117,7 +115,7 @@ def lock_file(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | N
     owner = file.owner_pid if file.owner_alive else None
     held_by = tuple(pid for pid in (file.openers or ((owner,) if owner else ())) if pid != sample.pid)
     if held_by:
-        return replace(
+        return changed(
             waiting,
             standing=Standing.FIRM,
             targets=tuple((pid, 0) for pid in held_by),
@@ -129,7 +127,7 @@ def lock_file(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | N
         age = f", {file.age_s:.0f} s old" if file.age_s is not None else ""
         dead = "; older than the job" if file.older_than_job else ""
         dead = f"; its owner {file.owner_pid} is dead" if file.owner_pid else dead
-        return replace(
+        return changed(
             waiting,
             standing=Standing.FIRM,
             cause=Kind.FILE_LOCK_STALE,
@@ -177,7 +175,7 @@ def loader(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None
             pid for pid in children if holders.forked_without_exec(scene, pid) or _is_python_child(scene, pid)
         )
     at_it = python_objects.with_the_task(scene, sample, draft.call, workers)
-    return replace(
+    return changed(
         draft,
         kind=WaitKind.QUEUE,
         standing=Standing.FIRM if workers else Standing.OPAQUE,
@@ -206,7 +204,7 @@ def worker_loop(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked |
     call = draft.call
     if call is None or call.meaning not in (Meaning.WORKER_LOOP, Meaning.EVENT_LOOP):
         return None
-    return replace(
+    return changed(
         draft,
         kind=WaitKind.QUEUE if call.meaning is Meaning.WORKER_LOOP else WaitKind.POLL,
         standing=Standing.IDLE,

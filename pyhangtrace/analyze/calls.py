@@ -352,7 +352,13 @@ def gloo_work(frames: Sequence[Frame]) -> str | None:
 
 def has_function(frames: Sequence[Frame], *names: str) -> bool:
     """Whether one of the frames is one of these functions (native names without arguments)."""
-    return any(short(frame.function.split("(")[0].split("@")[0]).lstrip("~") in names for frame in frames)
+    return any(plain(frame.function) in names for frame in frames)
+
+
+@lru_cache(maxsize=4096)
+def plain(function: str) -> str:
+    """The last part of a native function's name, without arguments and version."""
+    return short(function.split("(")[0].split("@")[0]).lstrip("~")
 
 
 _GPU_CALL = re.compile(
@@ -366,10 +372,15 @@ def waits_for_gpu(frames: Sequence[Frame]) -> bool:
     for frame in frames:
         if frame.kind is FrameKind.PYTHON:
             return False
-        library = (frame.module or "").rpartition("/")[2]
-        if library.startswith(_GPU_LIBRARIES) or _GPU_CALL.search(frame.function):
+        if _is_of_gpu(frame.function, frame.module):
             return True
     return False
+
+
+@lru_cache(maxsize=4096)
+def _is_of_gpu(function: str, module: str | None) -> bool:
+    library = (module or "").rpartition("/")[2]
+    return library.startswith(_GPU_LIBRARIES) or _GPU_CALL.search(function) is not None
 
 
 def first_own_frame(frames: Sequence[Frame]) -> Frame | None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pyhangtrace.analyze import holders, objects
-from pyhangtrace.analyze.blocked import Blocked, Standing
+from pyhangtrace.analyze.blocked import Blocked, Standing, changed
 from pyhangtrace.analyze.calls import Meaning
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.model.evidence import FdFacts, ThreadSample
@@ -40,12 +40,12 @@ def io_wait(
     writing: bool,
 ) -> Blocked:
     """A thread in a read, write, accept or connect on one descriptor."""
-    wait = replace(draft, kind=_kind(facts), object=objects.thing(facts, fd))
+    wait = changed(draft, kind=_kind(facts), object=objects.thing(facts, fd))
     if facts is None:
         return wait
     state = objects.condition(facts)
     if state is not None:
-        wait = replace(wait, evidence=(*wait.evidence, f"{facts.target}: {state}"))
+        wait = changed(wait, evidence=(*wait.evidence, f"{facts.target}: {state}"))
     if facts.kind in (FdKind.FILE, FdKind.DIRECTORY, FdKind.MEMFD, FdKind.DEVICE):
         return _file(scene, sample, wait, facts)
     if facts.kind is FdKind.TIMERFD and (left_s := objects.timer_left_s(facts)) is not None:
@@ -56,7 +56,7 @@ def io_wait(
         return wait
     if facts.socket is not None and not facts.socket.remote and sample.path is not None:
         # Not connected: the call says where to.
-        wait = replace(wait, object=replace(wait.object, path=sample.path))
+        wait = changed(wait, object=replace(wait.object, path=sample.path))
     return _peers(scene, wait, facts, writing=writing)
 
 
@@ -70,7 +70,7 @@ def _file(scene: Scene, sample: ThreadSample, wait: Blocked, facts: FdFacts) -> 
     servers = sorted({holder.pid for holder in facts.peers})
     if servers:
         where.append(f"served by pid {', '.join(map(str, servers))}; {objects.NO_OWNER}")
-    return replace(
+    return changed(
         wait,
         standing=Standing.FIRM if blocked else Standing.OPAQUE,
         cause=Kind.IO_STALLED if blocked else Kind.UNKNOWN,
@@ -80,7 +80,7 @@ def _file(scene: Scene, sample: ThreadSample, wait: Blocked, facts: FdFacts) -> 
 
 
 def _timer(wait: Blocked, left_s: float) -> Blocked:
-    return replace(
+    return changed(
         wait,
         kind=WaitKind.TIMER,
         standing=Standing.TIMER,
@@ -96,7 +96,7 @@ def _outside(scene: Scene, wait: Blocked, facts: FdFacts) -> Blocked:
     evidence = wait.evidence
     if facts.kind is FdKind.EVENTFD:
         evidence = (*evidence, f"{objects.NO_OWNER}: whoever has it open may add to it")
-    return replace(
+    return changed(
         wait,
         standing=Standing.IDLE,
         cause=Kind.IDLE,
@@ -140,7 +140,7 @@ def _peers(scene: Scene, wait: Blocked, facts: FdFacts, *, writing: bool) -> Blo
         own = holders.siblings(scene, wait.key)
         alone = len(scene.tids.get(pid, ())) == 1
         cause = Kind.IPC_NO_EOF if alone else Kind.IPC_PEER_SILENT
-        return replace(
+        return changed(
             wait,
             standing=Standing.FIRM,
             cause=Kind.IPC_PIPE_FULL if writing else cause,
@@ -158,7 +158,7 @@ def _peers(scene: Scene, wait: Blocked, facts: FdFacts, *, writing: bool) -> Blo
         evidence.append("the child that wrote there has exited, and its output is still held open")
     known = bool(others)
     remote = facts.socket is not None and not ends
-    return replace(
+    return changed(
         wait,
         standing=Standing.FIRM if known or remote or facts.holders_complete else Standing.OPAQUE,
         cause=cause,
@@ -200,7 +200,7 @@ def poll_wait(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked:
     watched = watched_descriptors(scene, sample)
     only = watched[0] if len(watched) == 1 else None
     thing = objects.thing(only, only.fd) if only else WaitObject()
-    wait = replace(
+    wait = changed(
         draft,
         kind=WaitKind.POLL,
         object=thing,
@@ -210,7 +210,7 @@ def poll_wait(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked:
     calls = draft.call
     if not watched:
         idle = calls is None or calls.meaning in (Meaning.EVENT_LOOP, Meaning.WORKER_LOOP)
-        return replace(
+        return changed(
             wait,
             standing=Standing.IDLE if idle else Standing.OPAQUE,
             cause=Kind.IDLE if idle else Kind.UNKNOWN,
@@ -233,10 +233,10 @@ def poll_wait(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked:
         return replace(_peers(scene, wait, only, writing=False), kind=_kind(only))
     fires = [left for facts in watched if (left := objects.timer_left_s(facts)) is not None]
     if fires and (wait.lasts_s is None or min(fires) < wait.lasts_s):
-        wait = replace(wait, object=replace(wait.object, remaining_s=min(fires)), ends_by_itself=True)
-        wait = replace(wait, lasts_s=min(fires))
+        wait = changed(wait, object=replace(wait.object, remaining_s=min(fires)), ends_by_itself=True)
+        wait = changed(wait, lasts_s=min(fires))
     if outside or not targets:
-        return replace(
+        return changed(
             wait,
             standing=Standing.IDLE,
             cause=Kind.IDLE,
@@ -245,7 +245,7 @@ def poll_wait(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked:
     ordered = tuple(sorted(targets))
     outlived = _outlived(scene, wait, [end for end, _ in ordered])
     child = only is not None and only.kind is FdKind.PIDFD
-    return replace(
+    return changed(
         wait,
         kind=WaitKind.CHILD if child else wait.kind,
         standing=Standing.FIRM,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+from operator import itemgetter
 
-from pyhangtrace.analyze.blocked import Blocked, Standing
+from pyhangtrace.analyze.blocked import Blocked, Standing, changed
 from pyhangtrace.analyze.outside import works_itself
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.model.kinds import Confidence, Edge, WaitKind
+
+_TID = itemgetter(1)
 
 _AWAITS_OTHERS = frozenset(
     {WaitKind.JOIN, WaitKind.QUEUE, WaitKind.CONDITION, WaitKind.POLL, WaitKind.SEMAPHORE}
@@ -43,7 +45,7 @@ def _settle_keeper(scene: Scene, waits: Mapping[Key, Blocked], wait: Blocked) ->
     keys = [key for key in scene.threads_of(pid) if key in waits and _may_lock(waits[key])]
     others = [key for key in keys if key != wait.key]
     if len(keys) < 2:
-        return replace(wait, targets=(keys[0] if keys else (pid, 0),))
+        return changed(wait, targets=(keys[0] if keys else (pid, 0),))
     # A thread that waits for work has nothing in hand, unless all do.
     active = [key for key in others if waits[key].standing is not Standing.IDLE] or others
     # In its own process a thread may be on the way itself, and who else is on it depends on who has the lock.
@@ -51,13 +53,13 @@ def _settle_keeper(scene: Scene, waits: Mapping[Key, Blocked], wait: Blocked) ->
     roots = {_root(waits, key, among) for key in among}
     root = roots.pop() if len(roots) == 1 else None
     if root is not None:
-        return replace(
+        return changed(
             wait,
             targets=(root,),
             thread_guessed=True,
             basis=Confidence.LIKELY if wait.basis is Confidence.PROVEN else wait.basis,
         )
-    return replace(
+    return changed(
         wait,
         standing=Standing.OPAQUE,
         targets=(),
@@ -91,31 +93,42 @@ def settle_fronts(scene: Scene, waits: Mapping[Key, Blocked]) -> dict[Key, Block
     """The same waits, with threads in place of whole processes among their targets and candidates."""
 
     def settle(keys: tuple[Key, ...]) -> tuple[Key, ...]:
+        if 0 not in map(_TID, keys):
+            once = tuple(dict.fromkeys(keys))
+            return keys if len(once) == len(keys) else once
         return tuple(
             dict.fromkeys(
                 front(scene, waits, pid) if tid == 0 and pid > 0 else (pid, tid) for pid, tid in keys
             )
         )
 
+    workers: dict[int, tuple[Key, ...]] = {}
+
+    def workers_of(pid: int) -> tuple[Key, ...]:
+        if pid not in workers:
+            workers[pid] = tuple(
+                key for key in scene.threads_of(pid) if key in waits and works_itself(scene, key)
+            )
+        return workers[pid]
+
     def settle_besides(wait: Blocked, targets: tuple[Key, ...]) -> tuple[Key, ...]:
-        threads = (key for pid in sorted({pid for pid, _ in wait.besides}) for key in scene.threads_of(pid))
-        return tuple(
-            key
-            for key in threads
-            if key in waits and key != wait.key and key not in targets and works_itself(scene, key)
-        )
+        pids = sorted({pid for pid, _ in wait.besides})
+        but = {wait.key, *targets}
+        return tuple(key for pid in pids for key in workers_of(pid) if key not in but)
 
     settled = {}
     for key, wait in waits.items():
         if wait.kind is WaitKind.FILE_LOCK and len(wait.targets) == 1 and wait.targets[0][1] == 0:
             settled[key] = _settle_keeper(scene, waits, wait)
             continue
-        targets, candidates = settle(wait.targets), settle(wait.candidates)
+        targets = settle(wait.targets)
+        # Of a wait for any signal both are one: as many threads as the process has, for as many waits.
+        candidates = targets if wait.candidates is wait.targets else settle(wait.candidates)
         if (targets, candidates) != (wait.targets, wait.candidates):
-            wait = replace(wait, targets=targets, candidates=candidates)
+            wait = changed(wait, targets=targets, candidates=candidates)
         if wait.besides:
             besides = settle_besides(wait, targets)
             basis = Confidence.LIKELY if besides and wait.basis is Confidence.PROVEN else wait.basis
-            wait = replace(wait, besides=besides, basis=basis)
+            wait = changed(wait, besides=besides, basis=basis)
         settled[key] = wait
     return settled

@@ -13,7 +13,7 @@ from enum import IntEnum
 from pyhangtrace.analyze import holders
 from pyhangtrace.analyze.blocked import GROUP_KINDS, MAY_BE_UNOWNED, Blocked, Standing
 from pyhangtrace.analyze.calls import FROM_ONE_ROOT
-from pyhangtrace.analyze.outside import keeps_time, listening, lively
+from pyhangtrace.analyze.outside import awaiting_work, keeps_time, listening_and_lively
 from pyhangtrace.analyze.progress import SETTLED_S, Progress
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.model.kinds import Confidence, Edge, Kind, Role, WaitKind
@@ -72,12 +72,13 @@ _TURNS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class _World:
-    """The scene, and who in it waits for the world outside or may yet be reached by it."""
+    """The scene, and who in it waits for the world outside, may yet be reached by it, or waits for work to be done."""
 
     scene: Scene
     waits: Mapping[Key, Blocked]
     listening: frozenset[Key]
     lively: frozenset[Key]
+    awaiting_work: frozenset[Key]
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +156,7 @@ def judge(scene: Scene, waits: Mapping[Key, Blocked]) -> Judged:
         wait = waits.get(node)
         return wait.targets if wait is not None and _is_waiting(wait) else ()
 
-    world = _World(scene, waits, listening(scene, waits), lively(scene, waits))
+    world = _World(scene, waits, *listening_and_lively(scene, waits), awaiting_work(scene, waits))
     outcomes: dict[Key, Outcome] = {}
     cycles: list[tuple[Key, ...]] = []
     for component in components(nodes, edges):
@@ -232,7 +233,7 @@ def _judge_one(world: _World, node: Key, outcomes: Mapping[Key, Outcome]) -> Out
     if wait.standing is Standing.IDLE:
         return _passive(scene, waits, wait, outcomes)
     if wait.own_end:
-        return _own_end(scene, waits, wait)
+        return _own_end(world, wait)
     outcome = _by_targets(world, wait, outcomes) if wait.targets else _alone(world, wait)
     if wait.from_stdin and scene.who.rank(node[0]) is None:
         return Outcome(Fate.IDLE, outcome.via)
@@ -261,9 +262,9 @@ def _passive(
     Who works, or wakes up soon, may be about to give it. That nobody can is no proof, but one thread alone that is
     itself held up, by more than the clock, is where to look on.
     """
-    fates = [(outcomes[target].fate, target) for target in wait.targets if target in outcomes]
-    for fate, target in fates:
-        if fate in (Fate.BUSY, Fate.MOVING) or (fate is Fate.SHORT and _naps(waits, target, outcomes)):
+    for target in wait.targets:
+        fate = outcomes[target].fate if target in outcomes else Fate.UNKNOWN
+        if fate <= Fate.SHORT and (fate is not Fate.SHORT or _naps(waits, target, outcomes)):
             return Outcome(fate, target)
     only = wait.targets[0] if len(wait.targets) == 1 else None
     if only is not None and only in waits and outcomes[only].fate.hung and not _half_seen(scene, wait.key):
@@ -326,44 +327,28 @@ def _may_act(world: _World, key: Key) -> bool:
     return wait is None or key in world.lively or keeps_time(wait)
 
 
-def _own_end(scene: Scene, waits: Mapping[Key, Blocked], wait: Blocked) -> Outcome:
+def _own_end(world: _World, wait: Blocked) -> Outcome:
     """A pipe to oneself: a handler of a signal or another thread writes it, unless there is neither."""
+    scene, waits = world.scene, world.waits
     handled = holders.handled_signals(scene, wait.key[0])
     if handled or (handled is None and scene.who.rank(wait.key[0]) is None):
         return Outcome(Fate.IDLE)
     caught = {wait.key}
     others = {key for key in scene.threads_of(wait.key[0]) if scene.services[key] is None} - caught
 
-    def is_caught(key: Key) -> bool:
-        other = waits.get(key)
-        # Guesses prove nothing: only a wait that knows its target is for the reader.
-        firm = other is not None and other.standing is Standing.FIRM and bool(other.targets)
-        return other is not None and firm and caught.issuperset(other.targets)
-
-    while found := {key for key in others - caught if is_caught(key)}:
+    # Guesses prove nothing: only a wait that knows its target is for the reader.
+    targets = {
+        key: other.targets
+        for key in others
+        if (other := waits.get(key)) is not None and other.standing is Standing.FIRM and other.targets
+    }
+    while found := {key for key in targets if key not in caught and caught.issuperset(targets[key])}:
         caught |= found
-    if any(_awaits_work(scene, waits, key) for key in others - caught):
+    if any(key in world.awaiting_work for key in others - caught):
         # The thread that is to write may be the one that somebody's work holds up.
         return Outcome(Fate.UNKNOWN)
     hopeless = caught.issuperset(others) and wait.progress is not Progress.UNSEEN
     return Outcome(Fate.BLOCKED if hopeless else Fate.IDLE)
-
-
-def _awaits_work(scene: Scene, waits: Mapping[Key, Blocked], start: Key) -> bool:
-    """Whether a thread waits, over waits that know their targets, for one that works or sleeps by the clock."""
-    seen, todo = {start}, [start]
-    while todo:
-        wait = waits.get(todo.pop())
-        if wait is None or wait.standing is not Standing.FIRM:
-            continue
-        for target in wait.targets:
-            other = waits.get(target)
-            if other is not None and (other.standing is Standing.TIMER or scene.works(target)):
-                return True
-            if target not in seen:
-                seen.add(target)
-                todo.append(target)
-    return False
 
 
 def _by_targets(world: _World, wait: Blocked, outcomes: Mapping[Key, Outcome]) -> Outcome:

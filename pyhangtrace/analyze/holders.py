@@ -79,9 +79,9 @@ def lock_owner(scene: Scene, sample: ThreadSample) -> Owner | None:
     if here in scene.samples:
         return Owner(pid=sample.pid, tid=lock.owner_tid, key=here)
     if lock.shared_key is not None:
-        for key in scene.thread_keys():
-            if key[1] == lock.owner_tid:
-                return Owner(pid=key[0], tid=key[1], key=key)
+        elsewhere = scene.by_tid.get(lock.owner_tid)
+        if elsewhere is not None:
+            return Owner(pid=elsewhere[0], tid=elsewhere[1], key=elsewhere)
     return Owner(pid=sample.pid, tid=lock.owner_tid, key=None)
 
 
@@ -93,23 +93,8 @@ def _started_later(scene: Scene, sample: ThreadSample, lock: LockFacts) -> bool:
     """
     if lock.owner_age_s is None:
         return False
-    queue = [
-        other
-        for key in scene.thread_keys()
-        if (other := scene.thread(key)) is not None and other.lock is not None and _is_same(sample, other)
-    ]
-    latest = lock.owner_age_s + _LATER_S
-    return all(other.asleep_for_s is not None and other.asleep_for_s > latest for other in queue)
-
-
-def _is_same(one: ThreadSample, other: ThreadSample) -> bool:
-    """Whether two threads wait for the same lock."""
-    if one.lock is None or other.lock is None:
-        return False
-    if one.lock.shared_key is not None:
-        # Those who wait for it sleep on several words of it.
-        return other.lock.shared_key is not None and one.lock.shared_key[:2] == other.lock.shared_key[:2]
-    return one.pid == other.pid and one.lock.address == other.lock.address
+    asleep = scene.queues.all_asleep_for_s(sample)
+    return asleep is not None and asleep > lock.owner_age_s + _LATER_S
 
 
 def gil_holder(scene: Scene, pid: int) -> Key | None:
@@ -233,16 +218,15 @@ def siblings(scene: Scene, key: Key) -> tuple[Key, ...]:
     A serving thread counts while it works: it does somebody's work then (autograd, OpenMP).
     """
     mine = scene.thread(key)
-    found = []
-    for other in scene.threads_of(key[0]):
-        sample = scene.thread(other)
-        serves = scene.services[other] is not None and not scene.works(other)
-        if other == key or sample is None or serves:
-            continue
-        if mine is not None and mine.lock and sample.lock and mine.lock.uaddr == sample.lock.uaddr:
-            continue
-        found.append(other)
-    return tuple(found)
+    lock = mine.lock if mine is not None else None
+    same = scene.queues.on_word[key[0], lock.uaddr] if lock is not None else (key,)
+    workers = scene.workers.get(key[0], ())
+    if len(same) > 1:
+        return tuple(other for other in workers if other not in same)
+    if key not in workers:
+        return workers
+    at = workers.index(key)
+    return workers[:at] + workers[at + 1 :]
 
 
 def who_may_hold(scene: Scene, key: Key) -> tuple[Key, ...]:
@@ -252,11 +236,11 @@ def who_may_hold(scene: Scene, key: Key) -> tuple[Key, ...]:
     if mine is not None and mine.lock is not None and mine.lock.shared_key is not None:
         found.extend(
             other
-            for other in scene.thread_keys()
-            if other[0] != key[0]
-            and (sample := scene.thread(other)) is not None
+            for pid in sorted(scene.workers)
+            if pid != key[0]
+            for other in sorted(scene.workers[pid])
+            if (sample := scene.thread(other)) is not None
             and not (sample.lock is not None and sample.lock.shared_key == mine.lock.shared_key)
-            and (scene.services[other] is None or scene.works(other))
         )
     return tuple(found)
 
@@ -266,13 +250,7 @@ def same_shared_object(scene: Scene, key: Key) -> frozenset[int]:
     mine = scene.thread(key)
     if mine is None or mine.lock is None or mine.lock.shared_key is None:
         return frozenset()
-    return frozenset(
-        other[0]
-        for other in scene.thread_keys()
-        if (sample := scene.thread(other)) is not None
-        and sample.lock is not None
-        and sample.lock.shared_key == mine.lock.shared_key
-    )
+    return scene.queues.sharers[mine.lock.shared_key]
 
 
 def brothers_elsewhere(scene: Scene, key: Key) -> tuple[int, ...]:

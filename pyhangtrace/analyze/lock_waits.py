@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pyhangtrace.analyze import holders, python_objects
-from pyhangtrace.analyze.blocked import Blocked, Standing
+from pyhangtrace.analyze.blocked import Blocked, Standing, changed
 from pyhangtrace.analyze.calls import Meaning, has_function, python_frames
 from pyhangtrace.analyze.scene import Key, Scene
-from pyhangtrace.model.evidence import ThreadSample
+from pyhangtrace.model.evidence import LockFacts, ThreadSample
 from pyhangtrace.model.kinds import Confidence, Edge, Kind, WaitKind
 from pyhangtrace.model.report import ReportHolder, WaitObject
 
@@ -40,7 +40,7 @@ def gil(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
         holder = None
     # Free at that moment: somebody has just let it go, and who waits is about to take it.
     free = holder is None and sample.lock.problem == holders.RELEASED
-    return replace(
+    return changed(
         draft,
         kind=WaitKind.GIL,
         standing=Standing.OPAQUE if free else Standing.FIRM,
@@ -72,7 +72,7 @@ def owned_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | 
         never = died or problem.startswith(holders.NEVER_HAD)
         # What lies in a file of its own anybody may hold, whom nobody has looked at.
         anybody = not never and (lock.shared_file is not None or problem.endswith(holders.WHOSE_UNKNOWN))
-        found = replace(
+        return changed(
             draft,
             kind=kind,
             standing=Standing.OPAQUE if anybody else Standing.FIRM,
@@ -80,35 +80,37 @@ def owned_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | 
             basis=draft.basis if never else Confidence.LIKELY,
             object=thing,
             candidates=() if never else holders.who_may_hold(scene, draft.key),
+            ends_by_itself=lock.timeout,
         )
-    elif owner.key is not None:
-        held = _held_by(owner.key, sample, draft, kind=kind, exact=lock.owner_exact)
-        found = replace(held, object=thing)
-    else:
-        cause, pid, why = _owner_gone(scene, sample, owner)
-        found = replace(
-            draft,
-            kind=kind,
-            standing=Standing.FIRM,
-            cause=cause,
-            basis=Confidence.LIKELY if owner.reused else Confidence.PROVEN,
-            object=holders.lock_object(sample),
-            holder=ReportHolder(pid=pid, tid=None if owner.reused else owner.tid, alive=False),
-            evidence=(*draft.evidence, why),
-        )
-    return replace(found, ends_by_itself=lock.timeout)
+    if owner.key is not None:
+        return _held_by(owner.key, thing, lock, draft, kind=kind, ends_by_itself=lock.timeout)
+    cause, pid, why = _owner_gone(scene, sample, owner)
+    return changed(
+        draft,
+        kind=kind,
+        standing=Standing.FIRM,
+        cause=cause,
+        basis=Confidence.LIKELY if owner.reused else Confidence.PROVEN,
+        object=holders.lock_object(sample),
+        holder=ReportHolder(pid=pid, tid=None if owner.reused else owner.tid, alive=False),
+        evidence=(*draft.evidence, why),
+        ends_by_itself=lock.timeout,
+    )
 
 
-def _held_by(key: Key, sample: ThreadSample, draft: Blocked, *, kind: WaitKind, exact: bool) -> Blocked:
-    return replace(
+def _held_by(
+    key: Key, thing: WaitObject, lock: LockFacts, draft: Blocked, *, kind: WaitKind, ends_by_itself: bool
+) -> Blocked:
+    return changed(
         draft,
         kind=kind,
         standing=Standing.FIRM,
         cause=Kind.LOCK_HELD,
-        basis=Confidence.PROVEN if exact else Confidence.LIKELY,
-        object=holders.lock_object(sample),
+        basis=Confidence.PROVEN if lock.owner_exact else Confidence.LIKELY,
+        object=thing,
         targets=(key,),
         holder=holders.thread_holder(key),
+        ends_by_itself=ends_by_itself,
     )
 
 
@@ -144,8 +146,8 @@ def shared_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked |
     owner = holders.lock_owner(scene, sample)
     if lock is None or lock.kind != "semaphore" or owner is None or owner.key is None:
         return None
-    held = _held_by(owner.key, sample, draft, kind=WaitKind.SEMAPHORE, exact=lock.owner_exact)
-    return replace(held, ends_by_itself=lock.timeout)
+    thing = holders.lock_object(sample)
+    return _held_by(owner.key, thing, lock, draft, kind=WaitKind.SEMAPHORE, ends_by_itself=lock.timeout)
 
 
 def python_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
@@ -159,7 +161,9 @@ def python_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked |
         return None
     # A timed lock that its own thread holds is tried again: no proof of anything.
     if owner is not None and owner.key is not None and (owner.key != draft.key or not lock.timeout):
-        return _held_by(owner.key, sample, draft, kind=WaitKind.PYTHON_LOCK, exact=lock.owner_exact)
+        thing = holders.lock_object(sample)
+        ends = draft.ends_by_itself
+        return _held_by(owner.key, thing, lock, draft, kind=WaitKind.PYTHON_LOCK, ends_by_itself=ends)
     parent = holders.forked_without_exec(scene, sample.pid)
     alone = not _has_other_threads(scene, sample)
     if alone and parent is not None and not lock.timeout:
@@ -167,7 +171,7 @@ def python_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked |
         if owner is not None or lock.problem == holders.NO_SUCH_OWNER:
             tid = owner.tid if owner is not None and not owner.reused else None
             holder = ReportHolder(pid=sample.pid, tid=tid, alive=False)
-        return replace(
+        return changed(
             draft,
             kind=WaitKind.PYTHON_LOCK,
             standing=Standing.FIRM,
@@ -182,7 +186,7 @@ def python_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked |
         )
     if owner is None and sample.stack_complete and not any(python_frames(sample.frames)):
         # C code that uses such a lock as a signal, as the watchdog of faulthandler does.
-        return replace(
+        return changed(
             draft,
             kind=WaitKind.PYTHON_LOCK,
             standing=Standing.OPAQUE,
@@ -191,7 +195,7 @@ def python_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked |
         )
     reused = owner is not None and owner.reused
     gone = lock.kind == "python_rlock" and (reused or lock.problem == holders.NO_SUCH_OWNER)
-    return replace(
+    return changed(
         draft,
         kind=WaitKind.PYTHON_LOCK,
         standing=Standing.FIRM,
@@ -209,7 +213,7 @@ def passive(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | Non
         return None
     others = holders.siblings(scene, draft.key)
     shared = holders.same_shared_object(scene, draft.key)
-    return replace(
+    return changed(
         draft,
         kind=_PASSIVE[draft.call.meaning],
         standing=Standing.IDLE,
@@ -234,7 +238,7 @@ def join(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
         return None
     if draft.call.op == "_shutdown" and (awaited := python_objects.awaited_at_exit(scene, draft.key)):
         one = awaited[0] if len(awaited) == 1 else None
-        return replace(
+        return changed(
             draft,
             kind=WaitKind.JOIN,
             standing=Standing.FIRM,
@@ -249,7 +253,7 @@ def join(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
     known = (sample.pid, tid) if isinstance(tid, int) and (sample.pid, tid) in scene.samples else None
     others = holders.siblings(scene, draft.key)
     teardown = draft.call.op == "_shutdown"
-    return replace(
+    return changed(
         draft,
         kind=WaitKind.JOIN,
         standing=Standing.FIRM,
@@ -271,7 +275,7 @@ def import_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked |
     ident = holders.lock_owner(scene, sample)
     key = ident.key if ident else None
     module = holders.named(sample, ("name",))
-    return replace(
+    return changed(
         draft,
         kind=WaitKind.IMPORT_LOCK,
         standing=Standing.FIRM,
@@ -300,7 +304,7 @@ def futex(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
     counts = sample.lock is not None and sample.lock.problem == holders.COUNTS
     if draft.call is None and shared and not counts and has_function(sample.frames, *_SEMLOCK):
         # A lock of multiprocessing records no owner. With one brother elsewhere it is him; of several, any.
-        return replace(
+        return changed(
             draft,
             kind=WaitKind.SEMAPHORE,
             standing=Standing.FIRM,
@@ -311,7 +315,7 @@ def futex(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
             candidates=tuple((pid, 0) for pid in shared),
             edge=Edge.ANY,
         )
-    return replace(
+    return changed(
         draft,
         kind=kind,
         standing=Standing.IDLE,

@@ -8,12 +8,17 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache
 
 from pyhangtrace.model.evidence import Frame
 from pyhangtrace.model.kinds import FrameKind
 
-_LIBRARIES = ("libgomp", "libomp.", "libomp5", "libiomp")
-_C_LIBRARY = ("libc.so", "libc-", "libpthread", "ld-musl")
+
+class _Library(Enum):
+    RUNTIME = ("libgomp", "libomp.", "libomp5", "libiomp")
+    C = ("libc.so", "libc-", "libpthread", "ld-musl")
+
 
 # What the program called to wait for the whole team, and what to wait for one of it.
 _MEETINGS = re.compile(
@@ -39,6 +44,11 @@ class Place:
     leads: bool
 
     @property
+    def is_spare(self) -> bool:
+        """Kept by the runtime for the next region, or done with its part of this one."""
+        return self.region is None and not self.leads
+
+    @property
     def meets(self) -> bool:
         """Whether it waits for all of the team."""
         return _MEETINGS.match(self.called) is not None
@@ -51,38 +61,31 @@ class Place:
 
 def place(frames: Sequence[Frame]) -> Place | None:
     """Where these frames are in a team; None if no runtime of OpenMP is among them, or Python is in between."""
-    native = [frame for frame in frames if frame.kind is not FrameKind.KERNEL]
-    if any(frame.kind is FrameKind.PYTHON for frame in native[: _last_of_runtime(native) + 1]):
+    if _Library.RUNTIME not in {_library(frame.module) for frame in frames}:
         return None
-    start = next((i for i, frame in enumerate(native) if not _is(frame, _C_LIBRARY)), len(native))
+    native = [frame for frame in frames if frame.kind is not FrameKind.KERNEL]
+    libraries = [_library(frame.module) for frame in native]
+    last = max(i for i, library in enumerate(libraries) if library is _Library.RUNTIME)
+    if any(frame.kind is FrameKind.PYTHON for frame in native[: last + 1]):
+        return None
+    start = next(i for i, library in enumerate(libraries) if library is not _Library.C)
     end = start
-    while end < len(native) and _is(native[end], _LIBRARIES):
+    while end < len(native) and libraries[end] is _Library.RUNTIME:
         end += 1
     called = _function(native[end - 1]) if end > start else ""
     region = None
-    for inner, outer in zip(native[start:], native[start + 1 :], strict=False):
-        if not _is(inner, _LIBRARIES) and _is(outer, _LIBRARIES):
-            region = (_function(inner), inner.module or "")
+    for i in range(start, last):
+        if libraries[i] is not _Library.RUNTIME and libraries[i + 1] is _Library.RUNTIME:
+            region = (_function(native[i]), native[i].module or "")
             break
-    last = _last_of_runtime(native)
-    if last < 0:
-        return None
-    leads = last + 1 < len(native) and not _is(native[last + 1], _C_LIBRARY)
+    leads = last + 1 < len(native) and libraries[last + 1] is not _Library.C
     return Place(called=called, region=region, leads=leads)
 
 
-def is_spare(frames: Sequence[Frame]) -> bool:
-    """A thread that the runtime keeps for the next region, or that has done its part of this one."""
-    found = place(frames)
-    return found is not None and found.region is None and not found.leads
-
-
-def _last_of_runtime(frames: Sequence[Frame]) -> int:
-    return max((i for i, frame in enumerate(frames) if _is(frame, _LIBRARIES)), default=-1)
-
-
-def _is(frame: Frame, names: tuple[str, ...]) -> bool:
-    return (frame.module or "").rpartition("/")[2].startswith(names)
+@lru_cache(maxsize=4096)
+def _library(module: str | None) -> _Library | None:
+    file = (module or "").rpartition("/")[2]
+    return next((library for library in _Library if file.startswith(library.value)), None)
 
 
 def _function(frame: Frame) -> str:

@@ -6,7 +6,10 @@ sleeps by the clock, and everybody else waits for one who does. A wait for anoth
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Set
+from itertools import chain
+from operator import itemgetter
 
 from pyhangtrace.analyze import holders
 from pyhangtrace.analyze.blocked import Blocked, Standing
@@ -17,28 +20,42 @@ from pyhangtrace.model.kinds import FdKind, Kind, WaitKind
 
 # Serving threads of libraries through which work arrives.
 _SERVE_OUTSIDE = frozenset({"grpc", "zmq", "libuv", "ray"})
+_PID = itemgetter(0)
+
 # In place of a thread id: any thread of the process with work of its own.
 _ANY_WORKER = -1
 
 
-def listening(scene: Scene, waits: Mapping[Key, Blocked]) -> frozenset[Key]:
-    """Threads that wait for outside work themselves, or for one that does, by waits that name their target."""
-    base = {key for key, wait in waits.items() if _listens(scene, wait)}
-    return _leading_to(
-        base, {key: wait.targets for key, wait in waits.items() if wait.standing is Standing.FIRM}
-    )
+def listening_and_lively(scene: Scene, waits: Mapping[Key, Blocked]) -> tuple[frozenset[Key], frozenset[Key]]:
+    """Threads that wait for outside work themselves, or for one that does, by waits that name their target; and those
+    that something may yet reach: they listen, move, or wait for one that does, by name or by role.
+    """
+    world = {key for key, wait in waits.items() if _listens(scene, wait)}
+    firm = {key: wait.targets for key, wait in waits.items() if wait.standing is Standing.FIRM}
+    return _leading_to(world, firm), _lively(scene, waits, world)
 
 
-def lively(scene: Scene, waits: Mapping[Key, Blocked]) -> frozenset[Key]:
-    """Threads that something may yet reach: they listen, move, or wait for one that does, by name or by role."""
-    base = {key for key, wait in waits.items() if _gives_life(scene, wait)}
+def _lively(scene: Scene, waits: Mapping[Key, Blocked], world: Set[Key]) -> frozenset[Key]:
+    base = {key for key, wait in waits.items() if key in world or _gives_life(wait)}
     edges = {key: _may_end(scene, wait) for key, wait in waits.items()}
     # Thousands of threads may each wait for any of the others: one node in between stands for all of a process.
-    for pid in {pid for others in edges.values() for pid, tid in others if tid == _ANY_WORKER}:
-        edges[pid, _ANY_WORKER] = _workers(scene, pid)
-    for others in edges.values():
-        base.update(other for other in others if is_stranger(scene, other[0]) and not scene.exited(other[0]))
+    named = set(chain.from_iterable(edges.values()))
+    workers = {key: _workers(scene, key[0]) for key in named if key[1] == _ANY_WORKER}
+    edges.update(workers)
+    named.update(chain.from_iterable(workers.values()))
+    alive = {pid for pid in set(map(_PID, named)) if is_stranger(scene, pid) and not scene.exited(pid)}
+    base.update(key for key in named if key[0] in alive)
     return frozenset(key for key in _leading_to(base, edges) if key[1] != _ANY_WORKER)
+
+
+def awaiting_work(scene: Scene, waits: Mapping[Key, Blocked]) -> frozenset[Key]:
+    """Threads that wait, over waits that know their targets, for one that works or sleeps by the clock."""
+
+    def at_it(key: Key) -> bool:
+        return key in waits and (waits[key].standing is Standing.TIMER or scene.works(key))
+
+    firm = {key: wait.targets for key, wait in waits.items() if wait.standing is Standing.FIRM}
+    return _leading_to({key for key, targets in firm.items() if any(map(at_it, targets))}, firm)
 
 
 def _may_end(scene: Scene, wait: Blocked) -> tuple[Key, ...]:
@@ -51,7 +68,7 @@ def _may_end(scene: Scene, wait: Blocked) -> tuple[Key, ...]:
     if wait.kind is WaitKind.FILE_LOCK and not wait.targets:
         # Who of the holder's threads has the lock is not known, so that one of them lives promises nothing.
         return ()
-    others = (*wait.targets, *wait.candidates)
+    others = wait.targets if wait.candidates is wait.targets else (*wait.targets, *wait.candidates)
     if wait.kind in (WaitKind.PIPE, WaitKind.SOCKET, WaitKind.POLL):
         others = (*others, *((pid, _ANY_WORKER) for pid, _ in wait.targets if _has_workers(scene, pid)))
     if wait.kind is WaitKind.QUEUE and wait.cause is Kind.IDLE:
@@ -63,12 +80,19 @@ def _may_end(scene: Scene, wait: Blocked) -> tuple[Key, ...]:
 
 
 def _leading_to(goals: Iterable[Key], edges: Mapping[Key, Iterable[Key]]) -> frozenset[Key]:
-    before: dict[Key, list[Key]] = {}
-    for key, targets in edges.items():
-        for target in targets:
-            before.setdefault(target, []).append(key)
     found = set(goals)
-    todo = list(found)
+    before: defaultdict[Key, list[Key]] = defaultdict(list)
+    todo = []
+    for key, targets in edges.items():
+        if key in found:
+            continue
+        if not found.isdisjoint(targets):
+            # There are waits for any of a hundred threads: most are known by now to lead on.
+            found.add(key)
+            todo.append(key)
+            continue
+        for target in targets:
+            before[target].append(key)
     while todo:
         for key in before.get(todo.pop(), ()):
             if key not in found:
@@ -97,8 +121,8 @@ def _listens(scene: Scene, wait: Blocked) -> bool:
     return not alone or bool(holders.handled_signals(scene, wait.key[0]))
 
 
-def _gives_life(scene: Scene, wait: Blocked) -> bool:
-    if _listens(scene, wait) or wait.progress is Progress.MOVING:
+def _gives_life(wait: Blocked) -> bool:
+    if wait.progress is Progress.MOVING:
         return True
     if wait.standing in (Standing.RUNNING, Standing.TIMER):
         return True
@@ -119,7 +143,7 @@ def _workers(scene: Scene, pid: int) -> tuple[Key, ...]:
 
 
 def _has_workers(scene: Scene, pid: int) -> bool:
-    return any(works_itself(scene, (pid, tid)) for tid in scene.tids.get(pid, ()))
+    return any(works_itself(scene, key) for key in scene.threads_of(pid))
 
 
 def works_itself(scene: Scene, key: Key) -> bool:

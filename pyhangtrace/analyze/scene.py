@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyhangtrace.analyze.identity import Identities, identify
+from pyhangtrace.analyze.lock_queues import LockQueues, lock_queues
+from pyhangtrace.analyze.openmp import Place, place
 from pyhangtrace.analyze.services import service_of
 from pyhangtrace.model import syscalls
 from pyhangtrace.model.evidence import Evidence, FdFacts, ProcessFacts, ThreadSample
@@ -25,7 +27,8 @@ _NOT_IN_TIME = ("timed_out", "no_time")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
     """`samples` holds each thread's samples in order of the looks; only threads of the newest picture of their
-    process are in it. `services` says which threads only serve. `vanished` are processes that were there and are gone.
+    process are in it. `services` says which threads only serve, `workers` by process which have work of their own or
+    serve somebody just now, `teams` which are in one of OpenMP. `vanished` are processes that were there and are gone.
     """
 
     evidence: Evidence
@@ -35,7 +38,13 @@ class Scene:
     samples: Mapping[Key, tuple[ThreadSample, ...]]
     times: Mapping[Key, tuple[float, ...]]
     tids: Mapping[int, tuple[int, ...]]
+    threads: Mapping[int, tuple[Key, ...]]
+    by_tid: Mapping[int, Key]
+    teams: Mapping[Key, Place]
     services: Mapping[Key, str | None]
+    workers: Mapping[int, tuple[Key, ...]]
+    queues: LockQueues
+    calls: Mapping[int, str]
     fds: Mapping[tuple[int, int], FdFacts]
     vanished: frozenset[int]
 
@@ -46,15 +55,15 @@ class Scene:
 
     def thread_keys(self) -> Iterator[Key]:
         """All threads, by pid and tid."""
-        return iter(sorted(self.samples))
+        return iter(self.samples)
 
     def threads_of(self, pid: int) -> tuple[Key, ...]:
         """Threads of a process, the main thread first."""
-        return tuple((pid, tid) for tid in self.tids.get(pid, ()))
+        return self.threads.get(pid, ())
 
     def syscall(self, sample: ThreadSample) -> str | None:
         """Name of the system call the thread is in."""
-        return syscalls.name(sample.syscall, self.evidence.host.machine)
+        return self.calls.get(sample.syscall) if sample.syscall is not None else None
 
     def exited(self, pid: int) -> bool:
         """A zombie, or gone."""
@@ -102,21 +111,31 @@ class Scene:
 
         On a crowded machine who works gets little time, but is always ready for it.
         """
-        samples = self.samples.get(key, ())
-        ready = [sample.state == "R" or sample.running for sample in samples]
-        if not ready or not ready[-1]:
-            return False
-        if len(ready) > 1 and all(ready):
-            return True
-        used, times = self.thread_cpu_s(key), self.times[key]
-        return used is None or used > _WORKS_SHARE * (times[-1] - times[0])
+        samples = self.samples.get(key)
+        return samples is not None and _works(samples, self.times[key])
 
     def thread_cpu_s(self, key: Key) -> float | None:
         """CPU seconds of a thread between its first and its last sample, None with one sample or no counter."""
-        samples = self.samples.get(key, ())
-        if len(samples) < 2 or samples[0].run_ns is None or samples[-1].run_ns is None:
-            return None
-        return max(0, samples[-1].run_ns - samples[0].run_ns) / 1e9
+        return _cpu_s(self.samples.get(key, ()))
+
+
+def _works(samples: Sequence[ThreadSample], times: Sequence[float]) -> bool:
+    if not _is_ready(samples[-1]):
+        return False
+    if len(samples) > 1 and all(map(_is_ready, samples)):
+        return True
+    used = _cpu_s(samples)
+    return used is None or used > _WORKS_SHARE * (times[-1] - times[0])
+
+
+def _is_ready(sample: ThreadSample) -> bool:
+    return sample.state == "R" or sample.running
+
+
+def _cpu_s(samples: Sequence[ThreadSample]) -> float | None:
+    if len(samples) < 2 or samples[0].run_ns is None or samples[-1].run_ns is None:
+        return None
+    return max(0, samples[-1].run_ns - samples[0].run_ns) / 1e9
 
 
 def build_scene(evidence: Evidence) -> Scene:
@@ -144,12 +163,20 @@ def build_scene(evidence: Evidence) -> Scene:
     vanished = frozenset(pid for pid, process in processes.items() if process.gone)
     alive = {
         key: tuple(found)
-        for key, found in samples.items()
+        for key, found in sorted(samples.items(), key=lambda item: item[0])
         if key[1] in newest[key[0]] and key[0] not in vanished
     }
-    tids: dict[int, list[int]] = {}
-    for pid, tid in sorted(alive, key=lambda key: (key[0], key[1] != key[0], key[1])):
-        tids.setdefault(pid, []).append(tid)
+    newest_of = {key: found[-1] for key, found in alive.items()}
+    teams = {key: there for key, sample in newest_of.items() if (there := place(sample.frames)) is not None}
+    services = {key: service_of(sample, teams.get(key)) for key, sample in newest_of.items()}
+    threads: dict[int, list[Key]] = {}
+    workers: dict[int, list[Key]] = {}
+    by_tid: dict[int, Key] = {}
+    for key in sorted(alive, key=lambda key: (key[0], key[1] != key[0], key[1])):
+        threads.setdefault(key[0], []).append(key)
+        by_tid.setdefault(key[1], key)
+        if services[key] is None or _works(alive[key], times[key]):
+            workers.setdefault(key[0], []).append(key)
     return Scene(
         evidence=evidence,
         who=identify(evidence),
@@ -157,8 +184,14 @@ def build_scene(evidence: Evidence) -> Scene:
         children={pid: tuple(found) for pid, found in children.items()},
         samples=alive,
         times={key: tuple(times[key]) for key in alive},
-        tids={pid: tuple(found) for pid, found in tids.items()},
-        services={key: service_of(found[-1]) for key, found in alive.items()},
+        tids={pid: tuple(tid for _, tid in found) for pid, found in threads.items()},
+        threads={pid: tuple(found) for pid, found in threads.items()},
+        by_tid=by_tid,
+        teams=teams,
+        services=services,
+        workers={pid: tuple(found) for pid, found in workers.items()},
+        queues=lock_queues(newest_of),
+        calls=syscalls.names(evidence.host.machine),
         fds=fds,
         vanished=vanished,
     )

@@ -5,8 +5,10 @@ A serving thread can still be on a chain: a wait that leads to it (a join, a loc
 
 from __future__ import annotations
 
-from pyhangtrace.analyze.calls import has_function, path_has, python_frames, short
-from pyhangtrace.analyze.openmp import is_spare, place
+from functools import lru_cache
+
+from pyhangtrace.analyze.calls import path_has, plain, python_frames, short
+from pyhangtrace.analyze.openmp import Place
 from pyhangtrace.model.evidence import ThreadSample
 
 # Start of the thread's name (as the kernel keeps it, 15 characters) and what it serves.
@@ -65,8 +67,21 @@ _BY_FRAME: tuple[tuple[str, str, str], ...] = (
 )
 
 
-def service_of(sample: ThreadSample) -> str | None:
-    """The rule that says this thread only serves, None for a thread with work of its own.
+# Functions that threads of OpenMP runtimes and of OpenBLAS are started in, or wait for work in.
+_OPENMP_WORKER = frozenset(
+    {
+        "gomp_thread_start",
+        "__kmp_launch_worker",
+        "blas_thread_server",
+        "gomp_barrier_wait_end",
+        "gomp_team_barrier_wait_end",
+    }
+)
+
+
+def service_of(sample: ThreadSample, there: Place | None) -> str | None:
+    """The rule that says this thread only serves, None for a thread with work of its own. `there` is where it is in a
+    team of OpenMP.
 
     The main thread of a process serves only where a Python frame says so: a process may name itself like one
     of its libraries.
@@ -78,41 +93,55 @@ def service_of(sample: ThreadSample) -> str | None:
             return served
     if sample.tid == sample.pid:
         return None
-    if sample.lock is not None and _keeps_for_a_team(sample, sample.lock.kind):
+    if sample.lock is not None and _keeps_for_a_team(there, sample.lock.kind):
         return "openmp worker"
     if not frames:
-        if has_function(sample.frames, "faulthandler_thread"):
+        functions = {plain(frame.function) for frame in sample.frames}
+        if "faulthandler_thread" in functions:
             return "faulthandler watchdog"
-        for start, what in _BY_NAME:
-            if sample.comm.startswith(start):
-                return what
-        if has_function(sample.frames, "gomp_thread_start", "__kmp_launch_worker", "blas_thread_server"):
-            return "openmp worker"
-        if has_function(sample.frames, "gomp_barrier_wait_end", "gomp_team_barrier_wait_end"):
+        served = _by_name(sample.comm)
+        if served is not None:
+            return served
+        if not _OPENMP_WORKER.isdisjoint(functions):
             return "openmp worker"
     elif sample.comm.startswith("QueueFeederThre"):
         return "queue feeder"
     return None
 
 
-def _keeps_for_a_team(sample: ThreadSample, kind: str) -> bool:
-    here = place(sample.frames)
-    if here is not None and here.region is not None:
+@lru_cache(maxsize=4096)
+def _by_name(comm: str) -> str | None:
+    return next((what for start, what in _BY_NAME if comm.startswith(start)), None)
+
+
+def _keeps_for_a_team(there: Place | None, kind: str) -> bool:
+    if there is not None and there.region is not None:
         return False  # at work for its team, and waits for another of it
-    return kind == "openmp" or is_spare(sample.frames)
+    return kind == "openmp" or (there is not None and there.is_spare)
 
 
 def _by_frame(sample: ThreadSample) -> str | None:
     # Only while it waits for its next piece of work: a pool worker inside a task has the task's frames innermost.
     for frame in python_frames(sample.frames):
-        if short(frame.function) == "run" and path_has(frame.file, "concurrent/futures/thread.py"):
-            return None
-        for function, tail, what in _BY_FRAME:
-            if short(frame.function) == function and path_has(frame.file, tail):
-                return what
-        if not any(path_has(frame.file, tail) for tail in _WAITING_INSIDE):
+        served = _loop_of(frame.function, frame.file)
+        if served is not None:
+            return served
+        if not _is_waiting(frame.function, frame.file):
             return None
     return None
+
+
+@lru_cache(maxsize=4096)
+def _loop_of(function: str, file: str | None) -> str | None:
+    name = short(function)
+    return next((what for wanted, tail, what in _BY_FRAME if name == wanted and path_has(file, tail)), None)
+
+
+@lru_cache(maxsize=4096)
+def _is_waiting(function: str, file: str | None) -> bool:
+    if short(function) == "run" and path_has(file, "concurrent/futures/thread.py"):
+        return False
+    return any(path_has(file, tail) for tail in _WAITING_INSIDE)
 
 
 # Frames that may lie between the kernel and the serving loop while it only waits.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pyhangtrace.analyze import holders, objects
-from pyhangtrace.analyze.blocked import Blocked, Standing
+from pyhangtrace.analyze.blocked import Blocked, Standing, changed
 from pyhangtrace.analyze.call_waits import polling
 from pyhangtrace.analyze.calls import Meaning
 from pyhangtrace.analyze.ends import io_wait, poll_wait
@@ -62,7 +62,7 @@ def child(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
     elif name in _FORKS and sample.state == "D":
         return _vfork(scene, sample, draft, children)
     if asked is not None and asked > 0:
-        return replace(
+        return changed(
             draft,
             kind=WaitKind.CHILD,
             standing=Standing.FIRM,
@@ -76,7 +76,7 @@ def child(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
     if name not in _CHILD and name not in _SLEEPS and not in_loop:
         # Reads the child's output or watches its handle: the descriptor tells which child.
         return None
-    return replace(
+    return changed(
         draft,
         kind=WaitKind.CHILD,
         standing=Standing.FIRM if children else Standing.OPAQUE,
@@ -92,7 +92,7 @@ def _vfork(scene: Scene, sample: ThreadSample, draft: Blocked, children: tuple[i
     """The parent sleeps until the child, which runs in its memory, ends or becomes another program."""
     same = tuple(pid for pid in children if holders.forked_without_exec(scene, pid)) or children
     sure = len(same) == 1
-    return replace(
+    return changed(
         draft,
         kind=WaitKind.CHILD,
         standing=Standing.FIRM if same else Standing.OPAQUE,
@@ -128,16 +128,16 @@ def file_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | N
         fd=fd,
         inode=facts.inode if facts else lock.inode if lock else None,
     )
-    waiting = replace(
+    waiting = changed(
         draft, kind=WaitKind.FILE_LOCK, standing=Standing.FIRM, cause=Kind.FILE_LOCK_HELD, object=thing
     )
     if lock is None:
-        return replace(waiting, basis=Confidence.LIKELY)
+        return changed(waiting, basis=Confidence.LIKELY)
     held_by = holders.file_lock_holders(lock, waiter=sample.pid)
     if not held_by:
-        return replace(waiting, basis=Confidence.LIKELY)
+        return changed(waiting, basis=Confidence.LIKELY)
     carried = lock.pid > 0 or bool(lock.holders)
-    return replace(
+    return changed(
         waiting,
         # That somebody else has the file open does not say that he has locked it.
         basis=Confidence.PROVEN if carried else Confidence.POSSIBLE,
@@ -166,7 +166,7 @@ def sqlite(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None
     pids = sorted({lock.pid for lock in found})
     thing = WaitObject(path=found[0].path, inode=found[0].inode) if found else WaitObject()
     moves = draft.progress in (Progress.MOVING, Progress.RUNNING)
-    return replace(
+    return changed(
         draft,
         kind=WaitKind.FILE_LOCK,
         standing=Standing.FIRM if pids else Standing.OPAQUE,
@@ -207,7 +207,7 @@ def fifo(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
     """open(2) of a named pipe that nobody opens at the other end."""
     if scene.syscall(sample) not in _OPENS or sample.wchan not in ("wait_for_partner", "fifo_open"):
         return None
-    return replace(
+    return changed(
         draft,
         kind=WaitKind.PIPE,
         standing=Standing.FIRM,
@@ -230,7 +230,7 @@ def lease(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
         if lock.kind == "lease" and lock.pid > 0 and sample.pid in lock.waiters and lock.pid != sample.pid
     ]
     lock = found[0] if found else None
-    return replace(
+    return changed(
         draft,
         kind=WaitKind.FILE_LOCK,
         standing=Standing.FIRM,
@@ -257,7 +257,7 @@ def ring(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
     facts = scene.fds.get((sample.pid, sample.args[0]))
     state = objects.condition(facts) if facts is not None else None
     wanted = f"waits for {sample.args[2]} completion{'s' if sample.args[2] != 1 else ''}"
-    return replace(
+    return changed(
         draft,
         standing=Standing.OPAQUE,
         object=replace(objects.thing(facts, sample.args[0]), name="io_uring"),
@@ -278,7 +278,7 @@ def sleep(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
         return None
     if sample.polls_for is not None and draft.call is None:
         return _polls_for_file(sample, draft)
-    return replace(
+    return changed(
         draft,
         kind=WaitKind.TIMER,
         standing=Standing.TIMER,
@@ -290,7 +290,7 @@ def sleep(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
 
 def _polls_for_file(sample: ThreadSample, draft: Blocked) -> Blocked:
     """A loop of the program's own that looks for a file, whose path does not show, and naps."""
-    return replace(
+    return changed(
         draft,
         kind=WaitKind.LOCK_FILE,
         standing=Standing.OPAQUE,
@@ -322,7 +322,7 @@ def signals(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | Non
     """Waits for a signal."""
     if scene.syscall(sample) not in _SIGNALS:
         return None
-    return replace(
+    return changed(
         draft,
         kind=WaitKind.POLL,
         standing=Standing.IDLE,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from pyhangtrace.analyze import holders
 from pyhangtrace.analyze.blocked import Blocked, Standing
-from pyhangtrace.analyze.openmp import Place, place
+from pyhangtrace.analyze.openmp import Place
 from pyhangtrace.analyze.progress import Progress
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.model.evidence import ThreadSample
@@ -17,7 +17,7 @@ def team(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
     """Barriers, ends of regions, critical and ordered sections, locks of the runtime."""
     if sample.lock is None or draft.progress is Progress.RUNNING:
         return None
-    here = place(sample.frames)
+    here = scene.teams.get(draft.key)
     if here is None or not (here.meets or here.wants_lock):
         return None
     members = _others(scene, draft.key, here)
@@ -54,9 +54,8 @@ def _others(scene: Scene, key: Key, here: Place) -> list[tuple[Key, Place]]:
     found = []
     leaders = 1 if here.leads else 0
     for other in scene.threads_of(key[0]):
-        sample = scene.thread(other)
-        there = place(sample.frames) if sample is not None and other != key else None
-        if there is None:
+        there = scene.teams.get(other)
+        if there is None or other == key:
             continue
         leaders += there.leads
         if there.region is not None and here.region in (None, there.region):

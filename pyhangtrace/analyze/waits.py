@@ -20,7 +20,7 @@ from pyhangtrace.analyze import (
     syscall_waits,
     teams,
 )
-from pyhangtrace.analyze.blocked import Blocked, Standing
+from pyhangtrace.analyze.blocked import Blocked, Standing, changed
 from pyhangtrace.analyze.calls import Meaning, recognise
 from pyhangtrace.analyze.describe import describe_call, describe_lock, describe_syscall
 from pyhangtrace.analyze.progress import Progress, gil_wait, progress
@@ -41,6 +41,15 @@ _LAUNCHER_WAITS = frozenset(
 )
 
 
+_DRAFT = Blocked(
+    key=(0, 0),
+    kind=WaitKind.IO,
+    standing=Standing.OPAQUE,
+    progress=Progress.UNSEEN,
+    cause=Kind.UNKNOWN,
+)
+
+
 def classify(scene: Scene, key: Key) -> Blocked | None:
     """The wait of one thread; None for one that ended."""
     samples = scene.samples[key]
@@ -49,12 +58,10 @@ def classify(scene: Scene, key: Key) -> Blocked | None:
         return None
     call = recognise(sample.frames)
     moved = progress(samples, scene.times[key])
-    draft = Blocked(
+    draft = changed(
+        _DRAFT,
         key=key,
-        kind=WaitKind.IO,
-        standing=Standing.OPAQUE,
         progress=moved,
-        cause=Kind.UNKNOWN,
         call=call,
         service=scene.services[key],
         since_s=sample.asleep_for_s if moved is Progress.UNMOVED else None,
@@ -82,7 +89,7 @@ def _completed(scene: Scene, sample: ThreadSample, wait: Blocked) -> Blocked:
     wait = ipc_waits.named_semaphore(scene, sample, wait)
     if not wait.ends_by_itself or wait.object.remaining_s is not None:
         return wait
-    return replace(wait, object=replace(wait.object, remaining_s=sample.remaining_s))
+    return changed(wait, object=replace(wait.object, remaining_s=sample.remaining_s))
 
 
 def _launching(scene: Scene, wait: Blocked) -> Blocked:
@@ -92,7 +99,7 @@ def _launching(scene: Scene, wait: Blocked) -> Blocked:
     if wait.service is None and (
         is_launcher or (wait.call is not None and wait.call.meaning is Meaning.LAUNCHER)
     ):
-        return replace(wait, service="launcher")
+        return changed(wait, service="launcher")
     return wait
 
 

@@ -5,6 +5,8 @@ gives numbers of the target's own machine."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 # From 424 on every architecture has the same numbers.
 _SINCE_424: dict[int, str] = {
     426: "io_uring_enter",
@@ -231,6 +233,9 @@ _BY_MACHINE = {"x86_64": X86_64, "aarch64": AARCH64}
 
 def name(number: int | None, machine: str) -> str | None:
     """The call's name, `None` if unknown (also for an unknown machine)."""
-    if number is None:
-        return None
-    return _BY_MACHINE.get(machine, {}).get(number)
+    return names(machine).get(number) if number is not None else None
+
+
+def names(machine: str) -> Mapping[int, str]:
+    """All calls of a machine by number; none for an unknown one."""
+    return _BY_MACHINE.get(machine, {})

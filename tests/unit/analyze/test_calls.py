@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pyhangtrace.analyze.calls import Meaning, gloo_work, recognise
+from pyhangtrace.analyze.openmp import place
 from pyhangtrace.analyze.services import service_of
 from pyhangtrace.model.evidence import Frame
 from tests.unit.analyze import builders as b
@@ -156,8 +157,8 @@ def test_run_loop_of_gloo_names_its_operation() -> None:
     ],
 )
 def test_serving_threads(comm: str, frames: tuple[Frame, ...], service: str | None) -> None:
-    assert service_of(b.sleeper(100, 201, comm=comm, frames=frames)) == service
+    assert service_of(b.sleeper(100, 201, comm=comm, frames=frames), place(frames)) == service
 
 
 def test_main_thread_does_not_serve_by_its_name() -> None:
-    assert service_of(b.sleeper(100, comm="cuda-app", frames=())) is None
+    assert service_of(b.sleeper(100, comm="cuda-app", frames=()), None) is None

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pyhangtrace.analyze.openmp import is_spare, place
+from pyhangtrace.analyze.openmp import place
 from pyhangtrace.analyze.report import analyze
 from pyhangtrace.model.evidence import Evidence, Frame, LockFacts, ThreadSample
 from pyhangtrace.model.kinds import Edge, State, WaitKind
@@ -69,12 +69,11 @@ def test_where_a_thread_is_in_its_team(
     assert found is not None
     assert (found.called, found.leads) == (called, leads)
     assert found.region == ((region, PROGRAM) if region else None)
-    assert is_spare(stack) is (region is None and not leads)
+    assert found.is_spare is (region is None and not leads)
 
 
 def test_a_thread_without_runtime_is_in_no_team() -> None:
     assert place(frames(("nanosleep", LIBC), ("main", PROGRAM))) is None
-    assert not is_spare(frames(("nanosleep", LIBC), ("main", PROGRAM)))
 
 
 def test_who_has_not_come_to_the_barrier_is_waited_for() -> None:
