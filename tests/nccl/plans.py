@@ -1,0 +1,93 @@
+"""The kinds of hang, as plans. Who is not at fault ends up waiting for its stream, as programs on a GPU do."""
+
+from __future__ import annotations
+
+from tests.hangs.facts import Waits
+from tests.nccl.bench import Plan, Step
+
+COUNT, DTYPE = 4096, "float32"
+#: Operations that all ranks do before they part.
+BEFORE = 3
+REDUCE: Step = ["all_reduce", 0, COUNT, DTYPE]
+WAIT: Step = ["synchronize", 0]
+
+
+def _together(*parts: list[Step], name: str, waits: dict[int, Waits] | None = None) -> Plan:
+    """A job whose ranks set up a communicator, reduce a few times, and then do what `parts` says of each."""
+    begin: list[Step] = [["join", 0], *[REDUCE] * BEFORE]
+    asleep = dict.fromkeys(range(len(parts)), Waits.LOCK)
+    return Plan(
+        name=name,
+        parts={rank: [*begin, *steps] for rank, steps in enumerate(parts)},
+        waits={**asleep, **(waits or {})},
+    )
+
+
+def skipped(ranks: int = 3) -> Plan:
+    """The last rank leaves out a collective and waits for a file lock; `@scratch/lock` is held by another program."""
+    others: list[list[Step]] = [[REDUCE, WAIT] for _ in range(ranks - 1)]
+    lock: list[Step] = [["lock", "@scratch/lock"]]
+    return _together(*others, lock, name="skipped", waits={ranks - 1: Waits.FILE_LOCK})
+
+
+def other_op() -> Plan:
+    """Rank 1 gathers where the others reduce."""
+    gather: Step = ["all_gather", 0, 128, "bfloat16"]
+    return _together([REDUCE, WAIT], [gather, WAIT], [REDUCE, WAIT], name="other_op")
+
+
+def other_count() -> Plan:
+    """Rank 1 reduces fewer elements than the others."""
+    fewer: Step = ["all_reduce", 0, COUNT // 2, DTYPE]
+    return _together([REDUCE, WAIT], [fewer, WAIT], [REDUCE, WAIT], name="other_count")
+
+
+def send_without_recv() -> Plan:
+    """Rank 0 sends to rank 1, which pauses. The first message of a pair sets up a connection: that blocks the host."""
+    return _together(
+        [["send", 0, 777, "float16", 1]],
+        [["pause"]],
+        name="send_without_recv",
+        # Its thread that connects asks a socket again and again.
+        waits={0: Waits.ANY, 1: Waits.SLEEP},
+    )
+
+
+def absent() -> Plan:
+    """The last rank never sets up its communicator."""
+    return Plan(
+        name="absent",
+        parts={0: [["join", 0]], 1: [["join", 0]], 2: [["pause"]]},
+        # It tries to accept again and again.
+        waits={0: Waits.ANY, 1: Waits.ANY, 2: Waits.SLEEP},
+    )
+
+
+def stopped() -> Plan:
+    """The last rank stops itself after the others have gone on."""
+    return _together([REDUCE, WAIT], [REDUCE, WAIT], [["stop"]], name="stopped", waits={2: Waits.STOPPED})
+
+
+def crossed() -> Plan:
+    """Two communicators of the same ranks, used in opposite order; each rank waits for its first one."""
+    begin: list[Step] = [["join", 0], ["join", 1], REDUCE, ["all_reduce", 1, COUNT, DTYPE]]
+    return Plan(
+        name="crossed",
+        parts={
+            0: [*begin, ["all_reduce", 0, COUNT, DTYPE], ["synchronize", 0]],
+            1: [*begin, ["all_reduce", 1, COUNT, DTYPE], ["synchronize", 1]],
+        },
+        waits={0: Waits.LOCK, 1: Waits.LOCK},
+    )
+
+
+def in_one_process(devices: int = 3) -> Plan:
+    """One process with all ranks; the last device is left out of the last operation."""
+    every: Step = ["group", *(["all_reduce", device, COUNT, DTYPE] for device in range(devices))]
+    some: Step = ["group", *(["all_reduce", device, COUNT, DTYPE] for device in range(devices - 1))]
+    return Plan(
+        name="in_one_process",
+        parts={0: [["join_all", devices], every, every, some, WAIT]},
+        waits={0: Waits.LOCK},
+        together=True,
+    )
