@@ -22,6 +22,7 @@ from pyhangtrace.collect import (
     looks,
     maps,
     probes,
+    process_groups,
     processes,
     procfs,
     smaps,
@@ -62,6 +63,7 @@ _FIRST_LOOK_S = 2.5  # may have to read the symbols of a gigabyte of libraries f
 _PROBES_READY_S = 0.85  # of the whole run, when the window itself is over sooner
 _PROBE_WINDOW_S = 0.5  # probes slow the system calls of the whole machine a little: never longer
 _WEIGH_S = 0.4
+_GROUPS_S = 1.0
 _LINES_S = 2.0  # asked for by name, and after all that the verdict needs
 _OUTSIDER_ROUNDS = 3
 _MAX_OUTSIDERS = 64
@@ -173,6 +175,7 @@ class _Run:
     coverage: list[SourceStatus] = field(default_factory=list)
     attached_s: float = 0.0
     source: tuple[SourcePlace, ...] = ()
+    groups: process_groups.Found = field(default_factory=process_groups.Found)
     said: set[str] = field(default_factory=set)
 
     def collect(self, pids: Sequence[int]) -> Evidence:
@@ -187,6 +190,7 @@ class _Run:
             self._check_permission()
             self._look_around()
             self._later_looks()
+            self._read_groups()
             self._stop_for_stacks()
             self._weigh()
             self._finish_probes(window)
@@ -250,6 +254,15 @@ class _Run:
         self.seen = [self._looker().look(members, deadline_s=self._left(_FIRST_LOOK_S))]
         self._identify()
 
+    def _read_groups(self) -> None:
+        """Again after a longer window; within a short one they are where they were."""
+        if self.groups.after == 0 or (self.groups.groups and len(self.seen) > self.groups.after + 1):
+            pids, threads = self._living(self.group.members), self.seen[-1].look.threads
+            left_s = self._left(_GROUPS_S)
+            self.groups = process_groups.collect(
+                self.reader, pids, threads, after=len(self.seen), deadline_s=left_s
+            )
+
     def _living(self, pids: Sequence[int]) -> list[int]:
         return [pid for pid in pids if pid in self.facts and self.facts[pid].problem is None]
 
@@ -288,6 +301,7 @@ class _Run:
             self._describe(wanted)
             more = self._looker().look(self._living(wanted), deadline_s=self._left(1.0))
             self.seen[0] = looks.joined(self.seen[0], more)
+        self._read_groups()
         self.host = self._collect_host()
 
     def _collect_host(self) -> _Host:
@@ -421,6 +435,7 @@ class _Run:
             gpus=host.gpus if host else (),
             coverage=self._all_coverage(host),
             source=self.source,
+            groups=self.groups.groups,
         )
 
     def _framework(self, host: _Host | None) -> str | None:
@@ -535,6 +550,7 @@ class _Run:
             *found,
             *looks.distinct_coverage(status for seen in self.seen for status in seen.coverage),
             *(host.coverage if host else ()),
+            *self.groups.coverage,
             *self.coverage,
         )
 

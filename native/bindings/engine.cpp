@@ -442,6 +442,37 @@ py::object python_global(Engine& engine, int pid, const std::string& module, con
   return value ? convert(*value) : py::object(py::none());
 }
 
+py::list python_globals(Engine& engine, int pid, const std::string& module,
+                        const std::vector<std::string>& names, std::size_t most_items,
+                        std::size_t most_values) {
+  constexpr std::size_t ceiling = 1 << 20;
+  const python::ValueLimits limits{std::min(most_items, ceiling), std::min(most_values, ceiling)};
+  std::vector<std::optional<python::Value>> values;
+  {
+    const py::gil_scoped_release release;
+    values = engine.python_globals(pid, module, names, limits);
+  }
+  py::list result;
+  for (const auto& value : values) {
+    result.append(value ? convert(*value) : py::object(py::none()));
+  }
+  return result;
+}
+
+py::list symbol_addresses(Engine& engine, int pid, const std::string& library,
+                          const std::vector<std::string>& names) {
+  std::vector<std::optional<std::uint64_t>> addresses;
+  {
+    const py::gil_scoped_release release;
+    addresses = engine.symbols(pid, library, names);
+  }
+  py::list result;
+  for (const auto& address : addresses) {
+    result.append(optional_int(address));
+  }
+  return result;
+}
+
 py::tuple source_lines(Engine& engine, int pid, const std::vector<std::uint64_t>& addresses,
                        double budget_s) {
   capture::SourceAnswer answer;
@@ -473,7 +504,10 @@ void define_engine(py::module_& module) {
            py::arg("budget_s") = py::none(), py::arg("workers") = 0)
       .def("python_environ", &python_environ, py::arg("pid"), py::arg("names"))
       .def("python_global", &python_global, py::arg("pid"), py::arg("module"), py::arg("name"))
+      .def("python_globals", &python_globals, py::arg("pid"), py::arg("module"), py::arg("names"),
+           py::kw_only(), py::arg("most_items"), py::arg("most_values"))
       .def("python_argv", &python_argv, py::arg("pid"))
+      .def("symbol_addresses", &symbol_addresses, py::arg("pid"), py::arg("library"), py::arg("names"))
       .def("source_lines", &source_lines, py::arg("pid"), py::arg("addresses"), py::kw_only(),
            py::arg("budget_s"));
 }

@@ -12,6 +12,7 @@
 #include "capture/look.hpp"
 #include "capture/workers.hpp"
 #include "elf/module_cache.hpp"
+#include "elf/symbols.hpp"
 #include "proc/files.hpp"
 #include "unwind/unwinder.hpp"
 
@@ -223,6 +224,41 @@ std::optional<python::Value> Engine::python_global(int pid, const std::string& m
   std::optional<python::Value> value;
   state_->with_python(pid, [&](python::PythonProcess& python) { value = python.global_value(module, name); });
   return value;
+}
+
+std::vector<std::optional<python::Value>> Engine::python_globals(int pid, const std::string& module,
+                                                                 std::span<const std::string> names,
+                                                                 python::ValueLimits limits) {
+  std::vector<std::optional<python::Value>> values(names.size());
+  state_->with_python(
+      pid, [&](python::PythonProcess& python) { values = python.global_values(module, names, limits); });
+  return values;
+}
+
+std::vector<std::optional<Address>> Engine::symbols(int pid, const std::string& library,
+                                                    std::span<const std::string> names) {
+  std::vector<std::optional<Address>> addresses(names.size());
+  const std::vector<std::string_view> wanted(names.begin(), names.end());
+  state_->with_known(pid, [&](Known& known) {
+    for (const proc::Mapping& mapping : known.mappings()) {
+      const std::string_view path = mapping.path;
+      if (!mapping.executable || !path.substr(path.rfind('/') + 1).starts_with(library)) {
+        continue;
+      }
+      const auto location = known.modules().locate(mapping.start);
+      if (!location || location->module == nullptr) {
+        continue;
+      }
+      const auto found = elf::find_symbols(*location->module, wanted);
+      for (std::size_t i = 0; i < found.size(); ++i) {
+        if (found[i]) {
+          addresses[i] = *found[i] + location->bias;
+        }
+      }
+      return;
+    }
+  });
+  return addresses;
 }
 
 SourceAnswer Engine::source_lines(int pid, std::span<const Address> addresses, dwarf::Deadline deadline) {

@@ -30,6 +30,14 @@ class Engine {
   std::vector<std::string> python_argv(int pid);
   /// A global of an imported module or, with dots, an attribute reached from it; nullopt if it is not there.
   std::optional<python::Value> python_global(int pid, const std::string& module, const std::string& name);
+  /// Several globals of one module, with limits of the caller's choice.
+  std::vector<std::optional<python::Value>> python_globals(int pid, const std::string& module,
+                                                           std::span<const std::string> names,
+                                                           python::ValueLimits limits);
+  /// Where the first loaded library whose file's name begins with `library` has these symbols (mangled names,
+  /// exported or local); nullopt for those it does not define.
+  std::vector<std::optional<Address>> symbols(int pid, const std::string& library,
+                                              std::span<const std::string> names);
 
   /// Source positions and inlined functions at addresses of code, from debug information; the address of a
   /// call is the byte before its return address. Takes long where there is much of it: `deadline` bounds it.

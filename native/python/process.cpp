@@ -298,9 +298,10 @@ std::optional<SimpleValue> PythonProcess::frame_local(const PythonThread& thread
   return state_->objects.value(*object);
 }
 
-std::optional<Value> PythonProcess::State::value_from(std::optional<Address> object, std::string_view rest) {
+std::optional<Value> PythonProcess::State::value_from(std::optional<Address> object, std::string_view rest,
+                                                      ValueLimits limits) {
   if (!object) return std::nullopt;
-  ValueReader values(objects, slots);
+  ValueReader values(objects, slots, limits);
   if (const std::size_t each = rest.find(kEach); each != std::string_view::npos) {
     const auto container = values.follow(*object, rest.substr(0, each));
     std::string_view inner = rest.substr(each + kEach.size());
@@ -330,6 +331,21 @@ std::optional<Value> PythonProcess::global_value(std::string_view module, std::s
   const auto [first, rest] = split(dotted);
   const auto dict = state_->module_dict(module);
   return state_->value_from(dict ? state_->objects.find(*dict, first) : std::nullopt, rest);
+}
+
+std::vector<std::optional<Value>> PythonProcess::global_values(std::string_view module,
+                                                               std::span<const std::string> names,
+                                                               ValueLimits limits) {
+  std::vector<std::optional<Value>> values(names.size());
+  if (!state_->runtime.layout) return values;
+  state_->start_look();
+  const auto dict = state_->module_dict(module);
+  if (!dict) return values;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const auto [first, rest] = split(names[i]);
+    values[i] = state_->value_from(state_->objects.find(*dict, first), rest, limits);
+  }
+  return values;
 }
 
 std::map<std::string, std::string> PythonProcess::environ(std::span<const std::string> names) {

@@ -162,6 +162,9 @@ class PythonProcess {
   // The same from a global of an imported module: ("torch.distributed.distributed_c10d",
   // "_world.default_pg").
   std::optional<Value> global_value(std::string_view module, std::string_view dotted);
+  // Several of one module, with limits of the caller's choice.
+  std::vector<std::optional<Value>> global_values(std::string_view module, std::span<const std::string> names,
+                                                  ValueLimits limits);
 
   // An attribute in the instance dictionary of an object (an OpaqueValue's address); slots and properties are
   // not looked at.

@@ -63,7 +63,8 @@ struct PythonProcess::State {
   std::optional<Address> local_of(Address frame, Address code, std::string_view name);
   std::optional<Address> local_object(const PythonThread& thread, std::size_t index, std::string_view name);
   // What a dotted name leads to from an object.
-  std::optional<Value> value_from(std::optional<Address> object, std::string_view rest);
+  std::optional<Value> value_from(std::optional<Address> object, std::string_view rest,
+                                  ValueLimits limits = {});
   std::optional<Address> content(Address slot);  // through a cell
 };
 

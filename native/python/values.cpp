@@ -6,8 +6,6 @@
 namespace hangtrace::python {
 namespace {
 
-constexpr std::size_t kMaxItems = 32;    // of one container
-constexpr std::size_t kMaxValues = 512;  // of one answer
 constexpr int kMaxDepth = 3;
 constexpr int kMaxBases = 64;
 
@@ -42,7 +40,7 @@ constexpr std::size_t kMaxTable = 1 << 16;  // entries of a set, places of a rin
 }  // namespace
 
 Value ValueReader::read(Address object) {
-  budget_ = kMaxValues;
+  budget_ = limits_.values;
   return read(object, 0);
 }
 
@@ -168,7 +166,7 @@ std::optional<std::vector<Address>> ValueReader::members(Address container) {
 }
 
 Value ValueReader::each(Address container, std::string_view dotted) {
-  budget_ = kMaxValues;
+  budget_ = limits_.values;
   Value value;
   value.address = container;
   value.type_name = objects_.type_name_of(container);
@@ -185,7 +183,7 @@ Value ValueReader::each(Address container, std::string_view dotted) {
 
 void ValueReader::add_items(Value& value, const std::vector<Address>& items, int depth) {
   value.length = items.size();
-  const std::size_t most = value.kind == ValueKind::dict ? 2 * kMaxItems : kMaxItems;
+  const std::size_t most = value.kind == ValueKind::dict ? 2 * limits_.items : limits_.items;
   if (depth >= kMaxDepth || items.size() > most || items.size() > budget_) return;
   for (Address item : items) value.items.push_back(read(item, depth + 1));
 }

@@ -30,9 +30,16 @@ struct Value {
   std::optional<Address> held;
 };
 
+// How much of a value is read: elements of one container, and values in one answer.
+struct ValueLimits {
+  std::size_t items = 32;
+  std::size_t values = 512;
+};
+
 class ValueReader {
  public:
-  ValueReader(Objects& objects, Slots& slots) : objects_(objects), slots_(slots) {}
+  ValueReader(Objects& objects, Slots& slots, ValueLimits limits = {})
+      : objects_(objects), slots_(slots), limits_(limits) {}
 
   Value read(Address object);
   // Follows "a.b.c" from an object through instance dictionaries and slots; class attributes and properties
@@ -54,6 +61,7 @@ class ValueReader {
 
   Objects& objects_;
   Slots& slots_;
+  ValueLimits limits_;
   std::size_t budget_ = 0;
 };
 

@@ -36,7 +36,8 @@ class Blocked:
     """`targets` are threads whose act would end the wait (all of them, or any one, by `edge`); `holder` is who is
     recorded, `candidates` who could by role. `basis` says what the wait and its targets are known from: PROVEN
     from kernel or memory, LIKELY by a rule about frames. `cause` is what to call it where the waiting leaves
-    the group. `peer` is a rank that the program named itself. `besides` are threads that may act as well: whoever
+    the group. `peer` is a rank that the program named itself, `group` the process group of a collective, where it is
+    known. `besides` are threads that may act as well: whoever
     has a descriptor is a process, and any of its threads can use it, not only the one that speaks for it.
     """
 
@@ -56,6 +57,7 @@ class Blocked:
     call: Call | None = None
     service: str | None = None
     peer: int | None = None
+    group: str | None = None
     lasts_s: float | None = None  # what is left of a timed wait, or its whole length if that is unknown
     since_s: float | None = None
     thread_guessed: bool = (

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 
 from pyhangtrace.analyze.blocked import Blocked, Standing
 from pyhangtrace.analyze.causes import died_of_oom
-from pyhangtrace.analyze.collectives import report_frame
 from pyhangtrace.analyze.finding import Case, Finding, Named
 from pyhangtrace.analyze.memory import major_faults_per_s, weigh
 from pyhangtrace.analyze.next_steps import next_steps
 from pyhangtrace.analyze.phase import phase_of
 from pyhangtrace.analyze.progress import Progress
+from pyhangtrace.analyze.report_frames import report_frame
 from pyhangtrace.analyze.scene import Key
 from pyhangtrace.analyze.source_lines import Places, places_of, with_lines
 from pyhangtrace.analyze.words import summary

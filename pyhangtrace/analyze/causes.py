@@ -25,6 +25,9 @@ _PASSES_ON = frozenset(
     {WaitKind.JOIN, WaitKind.QUEUE, WaitKind.CONDITION, WaitKind.SEMAPHORE, WaitKind.BARRIER}
 )
 
+# All have come, and asked for different things.
+MISMATCHES = frozenset({Kind.COLLECTIVE_OP_MISMATCH, Kind.COLLECTIVE_SIZE_MISMATCH})
+
 _IPC = frozenset({WaitKind.PIPE, WaitKind.SOCKET, WaitKind.POLL})
 
 _SIGKILL = 9
@@ -80,6 +83,11 @@ def cause_of_cycle(members: Sequence[Blocked]) -> Kind:
     kinds = {wait.kind for wait in members}
     if kinds == {WaitKind.P2P}:
         return Kind.P2P_CYCLE
+    causes = {wait.cause for wait in members}
+    if len(causes) == 1 and causes <= MISMATCHES:
+        return causes.pop()
+    if kinds <= GROUP_KINDS and WaitKind.P2P in kinds:
+        return Kind.P2P_UNMATCHED
     if kinds <= GROUP_KINDS:
         return Kind.COLLECTIVE_GROUP_CYCLE
     if any(wait.cause is Kind.IPC_PIPE_FULL for wait in members):

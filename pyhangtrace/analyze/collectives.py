@@ -15,11 +15,16 @@ from dataclasses import dataclass, replace
 from pyhangtrace.analyze.blocked import Blocked, Standing
 from pyhangtrace.analyze.calls import LEFT_EARLY, Meaning, gloo_work, recognise
 from pyhangtrace.analyze.fronts import front
+from pyhangtrace.analyze.group_match import match_group
 from pyhangtrace.analyze.holders import named
+from pyhangtrace.analyze.leaving import absent_key, left_early
+from pyhangtrace.analyze.process_groups import Group, Groups, Place
+from pyhangtrace.analyze.process_groups import groups_of as process_groups
+from pyhangtrace.analyze.report_frames import report_frame
 from pyhangtrace.analyze.scene import Key, Scene
-from pyhangtrace.model.evidence import Frame, ThreadSample
+from pyhangtrace.model.evidence import ThreadSample
 from pyhangtrace.model.kinds import Confidence, Edge, Kind, Role, WaitKind
-from pyhangtrace.model.report import Collective, Mismatched, ReportFrame
+from pyhangtrace.model.report import Collective, Mismatched
 
 # ProcessGroupGloo starts two threads for each group (its default, which init_process_group cannot change).
 _RUN_LOOP = "ProcessGroupGloo::runLoop"
@@ -42,21 +47,38 @@ def match(scene: Scene, waits: Mapping[Key, Blocked]) -> Matched:
     parted = None
     found: list[Collective] = []
     by_object: dict[tuple[str, object], list[Key]] = {}
+    groups = process_groups(scene)
+    places: dict[Key, Place] = {}
     for key in sorted(done):
         wait = done[key]
         if wait.kind is WaitKind.COLLECTIVE and wait.call is not None:
+            sample = scene.thread(key)
+            place = groups.of(sample, wait.call) if sample is not None and _is_torch(wait) else None
+            if place is not None:
+                places[key] = place
+                continue
             shared = wait.call.meaning is Meaning.SHARED_BARRIER
             backend = "multiprocessing" if shared else wait.call.backend or "unknown"
-            sample = scene.thread(key)
             thing = sample.lock.shared_key if shared and sample and sample.lock else None
             by_object.setdefault((backend, thing), []).append(key)
     _same_unless_known_to_differ(done, by_object)
+    open_ones = {key[0] for keys in by_object.values() for key in keys if _is_torch(done[key])}
+    by_group: dict[Group, str] = {}
+    for key in sorted(places):
+        call = done[key].call
+        backend = (call.backend if call is not None else None) or "unknown"
+        by_group.setdefault(places[key].group, backend)
+    for group in sorted(by_group):
+        match_group(
+            scene, groups, done, places, group, by_group[group], open_ones - {k[0] for k in places}, found
+        )
+    elsewhere = frozenset(key[0] for key in places)
     for (backend, _thing), keys in sorted(by_object.items(), key=lambda item: (item[0][0], item[1])):
         if any(scene.who.rank(key[0]) is not None for key in keys):
-            parted = _match_ranks(scene, done, backend, keys, found) or parted
+            parted = _match_ranks(scene, done, backend, keys, found, elsewhere) or parted
         else:
             parted = _match_processes(scene, done, backend, keys, found) or parted
-    _match_p2p(scene, done)
+    _match_p2p(scene, done, groups)
     _match_rendezvous(scene, done)
     return Matched(waits=done, collectives=tuple(found), parted=parted)
 
@@ -79,7 +101,10 @@ def _same_unless_known_to_differ(
 
 
 def groups_of(scene: Scene, pid: int) -> int:
-    """How many process groups of gloo a process has joined: each runs loops of its own. 0 if no stack shows any."""
+    """How many process groups a process has joined, by its memory or as gloo runs loops for each; 0: none is seen."""
+    known = sum(group.pid == pid for group in scene.evidence.groups)
+    if known:
+        return known
     loops = sum(
         is_run_loop(sample) for key in scene.threads_of(pid) if (sample := scene.thread(key)) is not None
     )
@@ -89,24 +114,6 @@ def groups_of(scene: Scene, pid: int) -> int:
 def is_run_loop(sample: ThreadSample) -> bool:
     """A thread that does the work of a process group of gloo."""
     return any(_RUN_LOOP in frame.function for frame in sample.frames)
-
-
-def absent_key(scene: Scene, rank: int) -> Key:
-    """Stands for a rank without a process: its zombie if there is exactly one it can be, else the rank itself."""
-    ended = scene.who.ended
-    return (ended[0], 0) if len(ended) == 1 else (-1 - rank, 0)
-
-
-def _left_early(scene: Scene, keys: Sequence[Key], *, together: bool) -> frozenset[Key]:
-    """Who has ended without an error, or nobody knows how, while somebody who has not come lives.
-
-    A rank may end when its own part is done, so that others still wait does not say that they wait for it. Where none
-    can be done before all have come, `together`, one that failed has not come; elsewhere it may have failed since.
-    """
-    ended = {key for key in keys if key[0] < 0 or scene.exited(key[0])}
-    if len(ended) == len(set(keys)):
-        return frozenset()
-    return frozenset(key for key in ended if not (together and scene.exit_status(key)))
 
 
 def _name_by_run_loop(scene: Scene, waits: dict[Key, Blocked]) -> None:
@@ -139,22 +146,31 @@ def _world(scene: Scene) -> tuple[int, ...]:
 
 
 def _match_ranks(
-    scene: Scene, waits: dict[Key, Blocked], backend: str, keys: Sequence[Key], found: list[Collective]
+    scene: Scene,
+    waits: dict[Key, Blocked],
+    backend: str,
+    keys: Sequence[Key],
+    found: list[Collective],
+    elsewhere: frozenset[int],
 ) -> Kind | None:
     by_op: dict[str, list[Key]] = {}
     for key in keys:
         call = waits[key].call
         by_op.setdefault(call.op if call is not None else "unknown", []).append(key)
+    # Ranks in an operation of a known group may be what is waited for, or not.
+    aside = {
+        rank for pid in elsewhere if (rank := scene.who.rank(pid)) is not None and _is_torch(waits[keys[0]])
+    }
     ranks = {key: scene.who.rank(key[0]) for key in keys}
     inside = {rank for rank in ranks.values() if rank is not None}
     world = _world(scene)
-    outside = tuple(rank for rank in world if rank not in inside)
+    outside = tuple(rank for rank in world if rank not in inside and rank not in aside)
     stopped_inside = _stopped_inside(scene, waits)
     # No frame says which group a call is for; with more than one, members are only those that are seen in it.
     one_group = all(groups_of(scene, pid) <= 1 for pid in {key[0] for key in keys})
     parted: Kind | None = None
     sites: dict[str, list[Key]] = {}
-    if not outside and len(by_op) == 1:
+    if not outside and not aside and len(by_op) == 1:
         seen = all((sample := scene.thread(key)) is not None and sample.stack_complete for key in keys)
         # One barrier may be waited for from several places; a stack without its end does not tell the place.
         if seen and backend != "multiprocessing" and all(_site(waits[key]) for key in keys):
@@ -169,10 +185,10 @@ def _match_ranks(
         if outside:
             fronts = {rank: _front_of_rank(scene, waits, rank) for rank in outside}
             together = one_group and not LEFT_EARLY.intersection(by_op)
-            left = _left_early(scene, tuple(fronts.values()), together=together)
+            left = left_early(scene, tuple(fronts.values()), together=together)
             missing = tuple(rank for rank in outside if fronts[rank] not in left)
             targets = dict.fromkeys(members, tuple(fronts[rank] for rank in missing))
-        elif others:
+        elif others and not aside:
             parted = Kind.COLLECTIVE_OP_MISMATCH
             missing = others
             apart = [key for key in keys if key not in members]
@@ -211,9 +227,15 @@ def _match_ranks(
                 object=replace(wait.object, collective=name, name=op),
                 targets=targets.get(key, ()),
                 candidates=targets.get(key, ()),
-                standing=Standing.FIRM if len(world) > 1 else Standing.OPAQUE,
+                standing=Standing.FIRM if len(world) > 1 and (outside or not aside) else Standing.OPAQUE,
             )
     return parted
+
+
+def _is_torch(wait: Blocked) -> bool:
+    """An operation of torch.distributed, whose groups are known from memory."""
+    call = wait.call
+    return call is not None and call.meaning is Meaning.COLLECTIVE and call.backend not in ("mpi", "xla")
 
 
 def _group_name(backend: str, *, one_group: bool) -> str:
@@ -261,7 +283,7 @@ def _match_processes(
     )
     counted = len(parties) == 1 and parties == {len(inside) + len(brothers)}
     fronts = tuple(front(scene, waits, pid) for pid in brothers)
-    left = _left_early(scene, fronts, together=True)
+    left = left_early(scene, fronts, together=True)
     goal = tuple(key for key in fronts if key not in left)
     by_op: dict[str, list[Key]] = {}
     for key in keys:
@@ -289,12 +311,19 @@ def _match_processes(
     return Kind.COLLECTIVE_OP_MISMATCH if parted else None
 
 
-def _match_p2p(scene: Scene, waits: dict[Key, Blocked]) -> None:
+def _match_p2p(scene: Scene, waits: dict[Key, Blocked], groups: Groups) -> None:
     world = _world(scene)
     for key in sorted(waits):
         wait = waits[key]
+        if wait.kind is not WaitKind.P2P:
+            continue
+        sample = scene.thread(key)
+        place = groups.of(sample, wait.call) if sample is not None and wait.call is not None else None
+        if sample is not None and place is not None:
+            waits[key] = _p2p_of_group(scene, waits, groups, sample, wait, place.group)
+            continue
         own = scene.who.rank(key[0])
-        if wait.kind is not WaitKind.P2P or own is None:
+        if own is None:
             continue
         peers = tuple(rank for rank in world if rank != own)
         if wait.peer is not None and wait.peer in peers:
@@ -309,6 +338,40 @@ def _match_p2p(scene: Scene, waits: dict[Key, Blocked]) -> None:
         )
 
 
+def _p2p_of_group(
+    scene: Scene,
+    waits: Mapping[Key, Blocked],
+    groups: Groups,
+    sample: ThreadSample,
+    wait: Blocked,
+    group: Group,
+) -> Blocked:
+    """A call whose group is known: the peer is a member of it, named by its global rank or by that in the group."""
+    peer = wait.peer
+    inner = named(sample, ("group_src", "group_dst"))
+    if peer is None and isinstance(inner, int) and 0 <= inner < len(group.ranks):
+        peer = group.ranks[inner]
+    own = next((rank for rank in group.ranks if groups.pid_of.get(rank) == sample.pid), None)
+    peers = (peer,) if peer in group.ranks else tuple(rank for rank in group.ranks if rank != own)
+    missing = scene.who.ranks_missing
+    seen = [rank for rank in peers if rank in groups.pid_of or rank in missing]
+    targets = tuple(
+        front(scene, waits, groups.pid_of[rank]) if rank in groups.pid_of else absent_key(scene, rank)
+        for rank in seen
+    )
+    return replace(
+        wait,
+        object=replace(wait.object, peer_rank=peers[0] if len(peers) == 1 else None),
+        group=group.title,
+        targets=targets,
+        candidates=targets,
+        edge=Edge.ALL if len(peers) == 1 else Edge.ANY,
+        # Of several that may send, one that lives elsewhere may be the one.
+        standing=Standing.FIRM if len(seen) == len(peers) else Standing.OPAQUE,
+        evidence=(*wait.evidence, f"process group {group.title}"),
+    )
+
+
 def _match_rendezvous(scene: Scene, waits: dict[Key, Blocked]) -> None:
     inside = {
         rank
@@ -319,7 +382,7 @@ def _match_rendezvous(scene: Scene, waits: dict[Key, Blocked]) -> None:
         return
     outside = tuple(rank for rank in _world(scene) if rank not in inside)
     fronts = tuple(_front_of_rank(scene, waits, rank) for rank in outside)
-    left = _left_early(scene, fronts, together=False)
+    left = left_early(scene, fronts, together=False)
     goal = tuple(key for key in fronts if key not in left)
     for key in sorted(waits):
         wait = waits[key]
@@ -333,18 +396,3 @@ def _match_rendezvous(scene: Scene, waits: dict[Key, Blocked]) -> None:
             standing=Standing.FIRM if goal else Standing.OPAQUE,
             cause=Kind.RENDEZVOUS_MISSING_RANK if goal else Kind.RENDEZVOUS_UNREACHABLE,
         )
-
-
-def report_frame(frame: Frame | None) -> ReportFrame | None:
-    """A frame of the evidence as the report shows it."""
-    if frame is None:
-        return None
-    return ReportFrame(
-        kind=frame.kind,
-        function=frame.function,
-        file=frame.file,
-        line=frame.line,
-        module=frame.module,
-        address=frame.address,
-        found_by=frame.found_by,
-    )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from pyhangtrace.analyze.blocked import GROUP_KINDS, Blocked, Standing
 from pyhangtrace.analyze.calls import Meaning, path_has
 from pyhangtrace.analyze.causes import (
+    MISMATCHES,
     cause_of,
     cause_of_cycle,
     confidence_of,
@@ -16,7 +17,7 @@ from pyhangtrace.analyze.causes import (
     symptom_of,
     weaker,
 )
-from pyhangtrace.analyze.collectives import groups_of, report_frame
+from pyhangtrace.analyze.collectives import groups_of
 from pyhangtrace.analyze.finding import (
     NOBODY,
     Case,
@@ -28,6 +29,7 @@ from pyhangtrace.analyze.finding import (
     victims_of,
 )
 from pyhangtrace.analyze.graph import Fate, Judged
+from pyhangtrace.analyze.report_frames import report_frame
 from pyhangtrace.analyze.scene import Key
 from pyhangtrace.model.evidence import Frame
 from pyhangtrace.model.kinds import Confidence, Edge, FrameKind, Kind, Part, State, WaitKind
@@ -210,20 +212,51 @@ def _parted(case: Case, hung: Sequence[Key], cycle: tuple[Key, ...], parted: Kin
     """The group waits for itself: all are named, nobody is singled out."""
     kinds = {case.waits[key].kind for key in cycle}
     kind = cause_of_cycle([case.waits[key] for key in cycle])
-    if WaitKind.COLLECTIVE in kinds and parted is not None:
+    known = all(case.waits[key].group is not None for key in cycle)
+    if WaitKind.COLLECTIVE in kinds and parted is not None and not known:
         kind = parted
-    mismatch = kind is Kind.COLLECTIVE_OP_MISMATCH
+    mismatch = kind in MISMATCHES
+    caught = _caught(case, hung, cycle, mismatch=mismatch) if known else one_a_process(hung)
+    ranks = {key[0] for key in caught}
     chain = cycle if not mismatch else case.judged.chain(hung[0])
     return Finding(
         state=State.HUNG,
         symptom=kind,
         cause=kind,
-        confidence=Confidence.POSSIBLE if kind is Kind.COLLECTIVE_GROUP_CYCLE else Confidence.LIKELY,
-        named=tuple(name_of(case, key, Part.PARTY) for key in one_a_process(hung)),
+        confidence=Confidence.POSSIBLE
+        if kind is Kind.COLLECTIVE_GROUP_CYCLE and not known
+        else Confidence.LIKELY,
+        named=tuple(name_of(case, key, Part.PARTY) for key in caught),
+        victims=tuple(key for key in one_a_process(hung) if key[0] not in ranks),
         chain=chain,
         cycle=() if mismatch else cycle,
-        diverged_at=_divergence(case, hung) if WaitKind.COLLECTIVE in kinds else None,
+        diverged_at=_divergence(case, caught) if WaitKind.COLLECTIVE in kinds else None,
     )
+
+
+def _caught(case: Case, hung: Sequence[Key], cycle: tuple[Key, ...], *, mismatch: bool) -> list[Key]:
+    """Who is a party: all who asked for something in the operation they differ about, or who wait for each other."""
+    if mismatch:
+        told = {case.waits[key].object.collective for key in cycle}
+        return one_a_process(key for key in hung if case.waits[key].object.collective in told)
+
+    def reached(start: Iterable[Key], step: Mapping[Key, Iterable[Key]]) -> set[Key]:
+        found = set(start)
+        todo = list(found)
+        while todo:
+            for key in step.get(todo.pop(), ()):
+                if key not in found:
+                    found.add(key)
+                    todo.append(key)
+        return found
+
+    after = {key: wait.targets for key, wait in case.waits.items()}
+    before: dict[Key, list[Key]] = {}
+    for key, targets in after.items():
+        for target in targets:
+            before.setdefault(target, []).append(key)
+    knot = reached(cycle, after) & reached(cycle, before)
+    return one_a_process(key for key in hung if key in knot)
 
 
 def _divergence(case: Case, keys: Iterable[Key]) -> Divergence | None:

@@ -72,9 +72,10 @@ def identify(evidence: Evidence) -> Identities:
     by_pid: dict[int, Identity] = {}
     for process in sorted(evidence.processes, key=lambda process: process.pid):
         by_pid[process.pid] = _merge(process, notes)
+    group_size = _ranks_of_groups(evidence, by_pid)
     _settle_duplicates(evidence, by_pid, notes)
     pid_of_rank = {who.rank: pid for pid, who in sorted(by_pid.items()) if who.rank is not None}
-    world_size = _world_size(evidence, notes)
+    world_size = _world_size(evidence, notes) or group_size
     if world_size is not None and pid_of_rank and max(pid_of_rank) >= world_size:
         notes.append(
             _conflict(
@@ -98,6 +99,26 @@ def identify(evidence: Evidence) -> Identities:
     zombies = _zombies(evidence, by_pid)
     as_many = bool(zombies) and len(zombies) == len(identities.ranks_missing)
     return replace(identities, ended=zombies) if as_many else identities
+
+
+def _ranks_of_groups(evidence: Evidence, by_pid: dict[int, Identity]) -> int | None:
+    """Ranks that the programs were given by other means than the environment: what their process group says.
+
+    Only where nobody has a rank yet, and where all who are in a default group are members of the same one. Returns its
+    size.
+    """
+    if any(who.rank is not None for who in by_pid.values()):
+        return None
+    own = {group.pid: group for group in evidence.groups if group.is_default and group.rank is not None}
+    worlds = {group.ranks for group in own.values()}
+    taken = [group.rank for group in own.values()]
+    if len(worlds) != 1 or len(set(taken)) != len(taken):
+        return None
+    for pid, group in own.items():
+        who = by_pid.get(pid)
+        if who is not None:
+            by_pid[pid] = replace(who, rank=group.rank, sources=("process group",))
+    return len(worlds.pop())
 
 
 def _zombies(evidence: Evidence, by_pid: Mapping[int, Identity]) -> tuple[int, ...]:

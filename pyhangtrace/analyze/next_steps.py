@@ -77,7 +77,11 @@ def _for_cause(case: Case, finding: Finding) -> list[str]:
     elif finding.cause in (Kind.CPU_BUSY, Kind.CPU_SPIN) and pid is not None:
         at = end[0] if end is not None and end[0] > 0 else pid
         steps.append(f"perf top -p {at}: see where it spends its time")
-    elif finding.cause in (Kind.COLLECTIVE_OP_MISMATCH, Kind.COLLECTIVE_GROUP_CYCLE):
+    elif finding.cause in (
+        Kind.COLLECTIVE_OP_MISMATCH,
+        Kind.COLLECTIVE_SIZE_MISMATCH,
+        Kind.COLLECTIVE_GROUP_CYCLE,
+    ):
         steps.append(
             "compare the calls at which they parted: every rank must make the same ones in the same order"
         )

@@ -8,6 +8,7 @@ from pyhangtrace.analyze.blocked import Blocked
 from pyhangtrace.analyze.calls import first_own_frame
 from pyhangtrace.analyze.finding import Case, Finding, Named
 from pyhangtrace.analyze.phase import phase_of
+from pyhangtrace.analyze.process_groups import DEFAULT_GROUP
 from pyhangtrace.analyze.python_objects import FUTURE
 from pyhangtrace.analyze.scene import Key
 from pyhangtrace.analyze.spinning import loop_of
@@ -124,7 +125,8 @@ def waiting(case: Case, key: Key) -> str:
     if wait.kind in (WaitKind.COLLECTIVE, WaitKind.P2P):
         way = "to" if "send" in (wait.object.name or "") else "from"
         peer = f" {way} rank {wait.object.peer_rank}" if wait.object.peer_rank is not None else ""
-        return f"waits in {wait.object.name or 'a collective'}{peer}{age}"
+        group = f" of {wait.group}" if wait.group not in (None, DEFAULT_GROUP) else ""
+        return f"waits in {wait.object.name or 'a collective'}{peer}{group}{age}"
     thing = _PLAIN.get(wait.kind, wait.kind.value)
     if wait.kind in (WaitKind.POLL, WaitKind.SOCKET) and wait.object.name in ("signal", "connection"):
         thing = f"a {wait.object.name}"
@@ -216,11 +218,18 @@ def _sentence(case: Case, finding: Finding) -> str:
         return "The job moves, and nobody is known to be late."
     if finding.state is State.UNKNOWN:
         return _unknown(case, finding)
-    if finding.cause is Kind.COLLECTIVE_OP_MISMATCH or (
-        finding.diverged_at is not None and not finding.cycle
+    is_size = finding.cause is Kind.COLLECTIVE_SIZE_MISMATCH
+    if (
+        is_size
+        or finding.cause is Kind.COLLECTIVE_OP_MISMATCH
+        or (finding.diverged_at is not None and not finding.cycle)
     ):
         members = "ranks" if case.scene.who.pid_of_rank else "processes"
-        return f"The {members} wait in different operations: {_operations(case)}. None of them can complete."
+        what = "one operation, of different size" if is_size else "different operations"
+        return (
+            f"The {members} wait in {what}{_of_group(case, finding)}: {_operations(case, finding)}."
+            f" None of them can complete.{_behind(case, finding)}"
+        )
     if finding.cycle:
         told = [
             "; ".join(f"{who(case, key)} {waiting(case, key)}" for key in cycle)
@@ -228,8 +237,7 @@ def _sentence(case: Case, finding: Finding) -> str:
         ]
         more = len(finding.other_cycles) - _MOST_CYCLES
         rest = f" {more} more like these." if more > 0 else ""
-        kept = f" Behind them: {_victims(case, finding, verb=' waiting')}." if finding.victims else ""
-        return f"Deadlock: {'. Another one: '.join(told)}.{rest}{kept}"
+        return f"Deadlock: {'. Another one: '.join(told)}.{rest}{_behind(case, finding)}"
     if not finding.victims and all(one.part is Part.PARTY for one in finding.named) and finding.named:
         steps = "; ".join(
             f"{who(case, one.key)} {waiting(case, one.key)}" for one in finding.named if one.key
@@ -308,13 +316,32 @@ def _victims(case: Case, finding: Finding, *, verb: str = "") -> str:
     return f"{words}{verb}{op}{f' for {duration(oldest)}' if oldest >= 1 else ''}"
 
 
-def _operations(case: Case) -> str:
+def _behind(case: Case, finding: Finding) -> str:
+    return f" Behind them: {_victims(case, finding, verb=' waiting')}." if finding.victims else ""
+
+
+def _of_group(case: Case, finding: Finding) -> str:
+    """` of tp (ranks 0-3)`, where all that are named are in one group and it is not the default one."""
+    groups = {case.waits[one.key].group for one in finding.named if one.key and one.key in case.waits}
+    group = groups.pop() if len(groups) == 1 else None
+    return f" of {group}" if group not in (None, DEFAULT_GROUP) else ""
+
+
+def _operations(case: Case, finding: Finding) -> str:
     ops: dict[str, list[int]] = {}
     ranked = bool(case.scene.who.pid_of_rank)
+    told = {one.key for one in finding.named}
+    sizes = {one.id: one for one in case.matched.collectives}
     for key, wait in sorted(case.waits.items()):
+        if key not in told:
+            continue
         number = case.scene.who.rank(key[0]) if ranked else key[0]
         if wait.kind is WaitKind.COLLECTIVE and number is not None:
-            ops.setdefault(wait.object.name or "unknown", []).append(number)
+            op = wait.object.name or "unknown"
+            own = sizes.get(wait.object.collective or "")
+            if wait.cause is Kind.COLLECTIVE_SIZE_MISMATCH and own is not None:
+                op = f"{op} of {own.count} x {own.dtype or 'elements'}"
+            ops.setdefault(op, []).append(number)
     noun = "rank" if ranked else "pid"
     return "; ".join(
         f"{noun}{'s' if len(set(numbers)) > 1 else ''} {fold(numbers)} in {op}"

@@ -42,6 +42,14 @@ _HEIRS = {
     "Thread": ("Timer", "_MainThread", "_DummyThread", "_ExecutorManagerThread", "_QueueManagementThread"),
 }
 
+# Functions of torch.distributed.distributed_c10d whose only local of interest is the group.
+_COLLECTIVES = (
+    *("all_reduce", "all_reduce_coalesced", "all_gather", "all_gather_coalesced", "all_gather_object"),
+    *("all_gather_into_tensor", "all_gather_single", "_all_gather_base", "barrier", "all_to_all"),
+    *("all_to_all_single", "reduce_scatter", "reduce_scatter_tensor", "reduce_scatter_single"),
+    *("_reduce_scatter_base", "broadcast_object_list", "gather_object", "scatter_object_list"),
+)
+
 # Qualified name of the Python function -> its locals; "self.x" is an attribute in the instance dictionary of `self`.
 # Before CPython 3.11 a code object knows only its plain name, which is why some stand here twice.
 _NAMED: dict[str, tuple[str, ...]] = {
@@ -66,15 +74,20 @@ _NAMED: dict[str, tuple[str, ...]] = {
     "Popen.communicate": ("self.pid",),
     "Popen._communicate": ("self.pid",),
     "Popen.poll": ("self.pid",),
-    # torch.distributed: the peer of a point-to-point call, the root of a rooted collective
-    "recv": ("src", "group_src"),
-    "send": ("dst", "group_dst"),
-    "irecv": ("src", "group_src"),
-    "isend": ("dst", "group_dst"),
-    "broadcast": ("src", "group_src"),
-    "reduce": ("dst", "group_dst"),
-    "gather": ("dst", "group_dst"),
-    "scatter": ("src", "group_src"),
+    # torch.distributed: the peer of a point-to-point call, the root of a rooted collective, the group of each
+    "recv": ("src", "group_src", "group", "tag"),
+    "send": ("dst", "group_dst", "group", "tag"),
+    "irecv": ("src", "group_src", "group", "tag"),
+    "isend": ("dst", "group_dst", "group", "tag"),
+    "broadcast": ("src", "group_src", "group"),
+    "reduce": ("dst", "group_dst", "group"),
+    "gather": ("dst", "group_dst", "group"),
+    "scatter": ("src", "group_src", "group"),
+    "monitored_barrier": ("group_to_use", "group"),
+    "_verify_param_shape_across_processes": ("process_group",),
+    "_sync_module_states": ("process_group",),
+    "_sync_params_and_buffers": ("process_group",),
+    **dict.fromkeys(_COLLECTIVES, ("group",)),
     # torch.utils.data: which worker this is
     "_worker_loop": ("worker_id",),
 }

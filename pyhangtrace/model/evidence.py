@@ -560,6 +560,43 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PendingOperation:
+    """An operation that a process group was given and that has not ended. `inputs` and `outputs` are shapes of tensors.
+
+    `sequence` counts the collectives of the group, or its point-to-point operations, from 1 on.
+    """
+
+    op: str
+    backend: str = ""
+    sequence: int = 0
+    is_p2p: bool = False
+    inputs: tuple[tuple[int, ...], ...] = ()
+    outputs: tuple[tuple[int, ...], ...] = ()
+    dtype: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessGroupFacts:
+    """A process group of torch.distributed, as the memory of one of its members describes it.
+
+    `name` is torch's own ("0", "1", a hash), `description` what the program calls it ("default_pg", "tp"), `address`
+    that of the Python object, `ranks` are the global ranks in order of their ranks in the group, `rank` is the own
+    global one. `recorded`: its operations are known; `begun` is the number of the last collective (0: none yet).
+    """
+
+    pid: int
+    name: str
+    ranks: tuple[int, ...]
+    address: int | None = None
+    description: str = ""
+    rank: int | None = None
+    is_default: bool = False
+    recorded: bool = False
+    begun: int = 0
+    pending: tuple[PendingOperation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobFacts:
     """How the group was found and what it is."""
 
@@ -601,6 +638,7 @@ class Evidence:
     coverage: tuple[SourceStatus, ...] = ()
     cost: Cost = field(default_factory=Cost)
     source: tuple[SourcePlace, ...] = ()
+    groups: tuple[ProcessGroupFacts, ...] = ()
 
     @property
     def window_s(self) -> float:

@@ -65,6 +65,7 @@ class Facts:
     cycle: bool = False
     missing: frozenset[int] | None = None  # of one of the collectives
     op: str | None = None  # of that collective
+    group: str | None = None  # of that collective
     memory: frozenset[str] = frozenset({"normal", "rss_illusion"})
     cleared: tuple[str, ...] = ()  # suspects that must be cleared, by prefix
 

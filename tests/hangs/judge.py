@@ -180,6 +180,8 @@ def _check_collective(report: Report, facts: Facts, findings: _Findings) -> None
             kind.append(f"missing {claimed}, not {sorted(facts.missing)}")
         elif facts.op is not None and not any(facts.op in (one["op"] or "") for one in found):
             findings.claim("op", found[0]["op"], frozenset({facts.op}))
+        elif facts.group is not None and facts.group not in [one["group"] for one in found]:
+            findings.claim("group", found[0]["group"], frozenset({facts.group}))
 
 
 def _check_memory(report: Report, facts: Facts, findings: _Findings) -> None:

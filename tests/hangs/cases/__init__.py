@@ -1,9 +1,16 @@
 """All cases, family by family. A kind is named once."""
 
-from tests.hangs.cases import controls, gloo, ipc, locks, multiproc
+from tests.hangs.cases import controls, gloo, groups, ipc, locks, multiproc
 from tests.hangs.facts import Case
 
-CASES: tuple[Case, ...] = (*gloo.CASES, *locks.CASES, *ipc.CASES, *multiproc.CASES, *controls.CASES)
+CASES: tuple[Case, ...] = (
+    *gloo.CASES,
+    *groups.CASES,
+    *locks.CASES,
+    *ipc.CASES,
+    *multiproc.CASES,
+    *controls.CASES,
+)
 
 
 def find(kind: str) -> Case:

@@ -26,6 +26,7 @@ def parse():
 
 
 def run_rank(rank, options):
+    import group_ops
     import late
     import ops
     import torch
@@ -39,7 +40,7 @@ def run_rank(rank, options):
     if rank == options.late:
         late.WHAT[options.instead](f"rank{rank}", options.path)
     else:
-        ops.OPS[options.op](job, f"rank{rank}")
+        (ops.OPS | group_ops.OPS)[options.op](job, f"rank{rank}")
     signal.pause()
 
 

@@ -1,0 +1,244 @@
+"""The collectives of one process group of which the members are known, matched over them.
+
+Who has begun an operation is in it, whatever its threads do now; who has not keeps the others waiting. Where all have
+begun it they must have asked for the same: the same operation, and of the same size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from pyhangtrace.analyze.blocked import Blocked, Standing
+from pyhangtrace.analyze.calls import LEFT_EARLY
+from pyhangtrace.analyze.fronts import front
+from pyhangtrace.analyze.leaving import absent_key, left_early
+from pyhangtrace.analyze.process_groups import Group, Groups, Place
+from pyhangtrace.analyze.report_frames import report_frame
+from pyhangtrace.analyze.scene import Key, Scene
+from pyhangtrace.model.evidence import PendingOperation
+from pyhangtrace.model.kinds import Kind
+from pyhangtrace.model.report import Collective, Mismatched
+
+# Operations to which every member brings tensors of the same shape.
+_SAME_SIZE = frozenset({"all_reduce", "broadcast", "reduce", "all_gather", "gather"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Call:
+    """One member's call. `key` is its thread that waits in it; None: it was begun, and nobody waits for it now."""
+
+    rank: int
+    key: Key | None
+    op: str
+    operation: PendingOperation | None
+
+
+def match_group(
+    scene: Scene,
+    groups: Groups,
+    waits: dict[Key, Blocked],
+    places: Mapping[Key, Place],
+    group: Group,
+    backend: str,
+    uncertain: Collection[int],
+    found: list[Collective],
+) -> Kind | None:
+    """Fills in the targets of the waits of one group. `uncertain` are processes that may be in the same operation."""
+    by_number: dict[int | None, list[Key]] = {}
+    for key in sorted(key for key, place in places.items() if place.group == group):
+        operation = places[key].operation
+        by_number.setdefault(operation.sequence if operation is not None else None, []).append(key)
+    parted = None
+    for number in sorted(by_number, key=lambda each: -1 if each is None else each):
+        matcher = _Matcher(scene, groups, waits, places, group, backend, frozenset(uncertain))
+        parted = matcher.match(number, by_number[number], found) or parted
+    return parted
+
+
+@dataclass(slots=True)
+class _Matcher:
+    scene: Scene
+    groups: Groups
+    waits: dict[Key, Blocked]
+    places: Mapping[Key, Place]
+    group: Group
+    backend: str
+    uncertain: frozenset[int]
+
+    def match(self, number: int | None, keys: Sequence[Key], found: list[Collective]) -> Kind | None:
+        """One operation of the group: that of this number, or the one of whom nothing tells the number."""
+        calls = self._calls(number, keys)
+        absent, unseen = self._absent(number, keys, calls)
+        ops = {call.op for call in calls}
+        kind = None
+        if not absent and not unseen:
+            kind = self._difference(calls)
+        sides = self._sides(calls, kind)
+        for side in sides:
+            self._tell(number, side, calls, absent, kind, found, unseen=bool(unseen), ops=ops)
+        return kind
+
+    def _rank(self, pid: int) -> int | None:
+        return next((rank for rank in self.group.ranks if self.groups.pid_of.get(rank) == pid), None)
+
+    def _calls(self, number: int | None, keys: Sequence[Key]) -> list[_Call]:
+        calls = []
+        for key in keys:
+            rank = self._rank(key[0])
+            call = self.waits[key].call
+            operation = self.places[key].operation
+            op = call.op if call is not None else "unknown"
+            if operation is not None and op in ("unknown", "wait_tensor", "_wait_tensor"):
+                op = operation.op
+            if rank is not None:
+                calls.append(_Call(rank=rank, key=key, op=op, operation=operation))
+        here = {call.rank for call in calls}
+        for rank in self.group.ranks:
+            pid = self.groups.pid_of.get(rank)
+            facts = self.groups.facts(pid, self.group) if pid is not None else None
+            if rank in here or facts is None or number is None:
+                continue
+            for operation in facts.pending:
+                if not operation.is_p2p and operation.sequence == number:
+                    calls.append(_Call(rank=rank, key=None, op=operation.op, operation=operation))
+        return sorted(calls, key=lambda call: call.rank)
+
+    def _absent(
+        self, number: int | None, keys: Sequence[Key], calls: Sequence[_Call]
+    ) -> tuple[dict[int, Key], list[int]]:
+        """Members that have not come, with the thread that speaks for each, and those of whom nothing is known."""
+        come = {call.rank for call in calls}
+        absent: dict[int, Key] = {}
+        unseen: list[int] = []
+        for rank in self.group.ranks:
+            pid = self.groups.pid_of.get(rank)
+            if pid is None:
+                if rank in self.scene.who.ranks_missing:
+                    absent[rank] = absent_key(self.scene, rank)
+                elif rank not in come:
+                    unseen.append(rank)
+                continue
+            speaker = front(self.scene, self.waits, pid)
+            facts = self.groups.facts(pid, self.group)
+            stands = speaker in self.waits and self.waits[speaker].standing is Standing.STOPPED
+            if rank in come and not stands:
+                continue
+            if facts is not None and facts.recorded and number is not None and facts.begun >= number:
+                # It did its part, unless it was stopped in the middle of it.
+                if stands and rank in come:
+                    absent[rank] = speaker
+                continue
+            if pid in self.uncertain:
+                unseen.append(rank)
+            elif rank not in come or stands:
+                absent[rank] = speaker
+        together = not LEFT_EARLY.intersection(call.op for call in calls)
+        gone = left_early(self.scene, tuple(absent.values()), together=together)
+        return {rank: key for rank, key in absent.items() if key not in gone}, unseen
+
+    def _difference(self, calls: Sequence[_Call]) -> Kind | None:
+        """Whether those who came asked for different things."""
+        recorded = {call.operation.op for call in calls if call.operation is not None}
+        if len(recorded) > 1 or len({call.op for call in calls}) > 1:
+            return Kind.COLLECTIVE_OP_MISMATCH
+        sizes = {_size(call.operation) for call in calls if call.operation is not None}
+        if recorded <= _SAME_SIZE and len(sizes) > 1:
+            return Kind.COLLECTIVE_SIZE_MISMATCH
+        return None
+
+    def _sides(self, calls: Sequence[_Call], kind: Kind | None) -> list[list[_Call]]:
+        """The calls that are alike, together."""
+        sides: dict[object, list[_Call]] = {}
+        for call in calls:
+            sizes = _size(call.operation) if kind is Kind.COLLECTIVE_SIZE_MISMATCH else None
+            sides.setdefault((call.op, str(sizes)), []).append(call)
+        return [sides[each] for each in sorted(sides, key=str)]
+
+    def _tell(
+        self,
+        number: int | None,
+        side: Sequence[_Call],
+        calls: Sequence[_Call],
+        absent: Mapping[int, Key],
+        kind: Kind | None,
+        found: list[Collective],
+        *,
+        unseen: bool,
+        ops: Collection[str],
+    ) -> None:
+        """One side of an operation, which is the whole of it if all ask for the same."""
+        waiting = [call.key for call in side if call.key is not None]
+        if not waiting:
+            return
+        apart = [call for call in calls if call not in side] if kind is not None else []
+        targets = tuple(absent[rank] for rank in sorted(absent))
+        targets += tuple(
+            call.key or front(self.scene, self.waits, self.groups.pid_of[call.rank]) for call in apart
+        )
+        entered = {call.rank for call in (calls if len(ops) == 1 and kind is None else side)}
+        operation = next((call.operation for call in side if call.operation is not None), None)
+        roots = {root for key in waiting if (root := self.waits[key].peer) is not None}
+        name = f"c{len(found)}"
+        sources = ("stack",) if operation is None else ("stack", "flight recorder")
+        found.append(
+            Collective(
+                id=name,
+                group=self.group.label,
+                backend=(operation.backend if operation is not None else "") or self.backend,
+                op=side[0].op,
+                seq=number,
+                count=_count(operation),
+                dtype=operation.dtype if operation is not None else None,
+                root=roots.pop() if len(roots) == 1 else None,
+                expected=tuple(sorted(self.group.ranks)),
+                entered=tuple(sorted(entered)),
+                missing=tuple(sorted({*absent, *(call.rank for call in apart)})),
+                mismatched=tuple(self._mismatched(call) for call in apart),
+                sources=sources,
+            )
+        )
+        for key in waiting:
+            wait = self.waits[key]
+            self.waits[key] = replace(
+                wait,
+                object=replace(wait.object, collective=name, name=side[0].op),
+                targets=targets,
+                candidates=targets,
+                standing=Standing.OPAQUE if unseen and not targets else Standing.FIRM,
+                cause=kind or wait.cause,
+                group=self.group.title,
+                evidence=(*wait.evidence, *self._evidence(operation)),
+            )
+
+    def _evidence(self, operation: PendingOperation | None) -> tuple[str, ...]:
+        words = f"process group {self.group.title}"
+        if operation is None:
+            return (words,)
+        return (
+            f"{words}: {operation.op} number {operation.sequence} has begun and not ended (flight recorder)",
+        )
+
+    def _mismatched(self, call: _Call) -> Mismatched:
+        wait = self.waits.get(call.key) if call.key is not None else None
+        caller = wait.call.caller if wait is not None and wait.call is not None else None
+        return Mismatched(
+            rank=call.rank,
+            op=call.op,
+            count=_count(call.operation),
+            dtype=call.operation.dtype if call.operation is not None else None,
+            frame=report_frame(caller),
+        )
+
+
+def _size(operation: PendingOperation | None) -> tuple[int, str | None] | None:
+    """Elements and their type: what must be equal; shapes may differ."""
+    count = _count(operation)
+    return None if operation is None or count is None else (count, operation.dtype)
+
+
+def _count(operation: PendingOperation | None) -> int | None:
+    if operation is None or not operation.inputs:
+        return None
+    return sum(prod(shape) for shape in operation.inputs)

@@ -1,0 +1,148 @@
+"""Which process group an operation belongs to, which of the group's operations it is, and who its members are.
+
+A frame of torch.distributed names its group by a local, the flight recorder by the operation that has not ended. Ranks
+of a group are torch's: who has which is what each member's memory says, and the launcher's numbers only where it
+does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from pyhangtrace.analyze.calls import Call, Meaning, path_has
+from pyhangtrace.analyze.frame_values import by_frame
+from pyhangtrace.analyze.scene import Scene
+from pyhangtrace.model.evidence import PendingOperation, ProcessGroupFacts, ThreadSample
+from pyhangtrace.model.ranks import fold
+
+# Locals of functions of torch.distributed that hold the group of the call.
+GROUP_LOCALS = ("group_to_use", "group", "process_group", "pg")
+# What torch calls the group of all.
+DEFAULT_GROUP = "default_pg"
+_LIBRARY = "torch/distributed/"
+# What frames call an operation whose name they do not tell.
+UNNAMED = frozenset({"unknown", "wait_tensor", "_wait_tensor"})
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Group:
+    """A process group: one name and the same members in two processes are one group. `ranks` are in its order."""
+
+    name: str
+    ranks: tuple[int, ...]
+    label: str = field(default="", compare=False)
+
+    @property
+    def title(self) -> str:
+        """What the program calls it, with its members: `default_pg`, `tp (ranks 0-3)`."""
+        return self.label if self.label == DEFAULT_GROUP else f"{self.label} (ranks {fold(self.ranks)})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """The group of a call, and the operation it is, where the recorder tells."""
+
+    group: Group
+    operation: PendingOperation | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Groups:
+    """All process groups of the job. `pid_of` gives the member of a rank, as far as it is seen on this host."""
+
+    of_pid: Mapping[int, Mapping[Group, ProcessGroupFacts]]
+    pid_of: Mapping[int, int]
+
+    def facts(self, pid: int, group: Group) -> ProcessGroupFacts | None:
+        """What a process' memory says of a group."""
+        return self.of_pid.get(pid, {}).get(group)
+
+    def of(self, sample: ThreadSample, call: Call) -> Place | None:
+        """Where a call belongs; None where nothing tells its group."""
+        known = self.of_pid.get(sample.pid, {})
+        if not known:
+            return None
+        is_p2p = call.meaning in (Meaning.SEND, Meaning.RECV)
+        unnamed = call.op in UNNAMED
+        group = _by_locals(sample, known)
+        if group is None:
+            pending = {each for each, facts in known.items() if _open(facts, is_p2p=is_p2p)}
+            all_recorded = all(facts.recorded for facts in known.values())
+            if len(pending) == 1 and all_recorded:
+                group = pending.pop()
+            elif len(known) == 1:
+                group = next(iter(known))
+        if group is None or not any(self.pid_of.get(rank) == sample.pid for rank in group.ranks):
+            return None
+        found = _open(known[group], is_p2p=is_p2p)
+        # Who waits for an operation that it began itself just now waits for the last one; of those that were begun
+        # earlier it may wait for any, and whoever has not come to the first has come to none of them.
+        operation = (found[0] if unnamed else found[-1]) if found else None
+        return Place(group=group, operation=operation)
+
+
+def _open(facts: ProcessGroupFacts, *, is_p2p: bool) -> list[PendingOperation]:
+    return sorted(
+        (each for each in facts.pending if each.is_p2p is is_p2p), key=lambda each: (each.sequence, each.op)
+    )
+
+
+def _by_locals(sample: ThreadSample, known: Mapping[Group, ProcessGroupFacts]) -> Group | None:
+    """By the first frame of torch.distributed that has a local for it."""
+    addresses = {facts.address: group for group, facts in known.items() if facts.address is not None}
+    default = next((group for group, facts in known.items() if facts.is_default), None)
+    for frame, values in by_frame(sample):
+        if not path_has(frame.file, _LIBRARY):
+            continue
+        for name in GROUP_LOCALS:
+            value = values.get(name)
+            if value is None:
+                continue
+            if value.address is not None:
+                return addresses.get(value.address)
+            # No group given is the default one.
+            if value.value is None and value.type is None and name == "group":
+                return default
+    return None
+
+
+def groups_of(scene: Scene) -> Groups:
+    """Indexes what the evidence says of process groups."""
+    of_pid: dict[int, dict[Group, ProcessGroupFacts]] = {}
+    labels = _labels(scene.evidence.groups)
+    for facts in scene.evidence.groups:
+        if facts.pid not in scene.tids or scene.exited(facts.pid):
+            continue
+        group = Group(facts.name, facts.ranks, labels[(facts.name, facts.ranks)])
+        of_pid.setdefault(facts.pid, {})[group] = facts
+    return Groups(of_pid=of_pid, pid_of=_members(scene, of_pid))
+
+
+def _labels(facts: Iterable[ProcessGroupFacts]) -> dict[tuple[str, tuple[int, ...]], str]:
+    """What the program calls each group, where it gave a name, else torch's number."""
+    labels: dict[tuple[str, tuple[int, ...]], str] = {}
+    for one in sorted(facts, key=lambda one: (one.name, one.ranks, one.pid)):
+        label = DEFAULT_GROUP if one.is_default else one.description or f"group {one.name}"
+        labels.setdefault((one.name, one.ranks), label)
+    return labels
+
+
+def _members(scene: Scene, of_pid: Mapping[int, Mapping[Group, ProcessGroupFacts]]) -> dict[int, int]:
+    """Who has which of torch's ranks; none of those that two processes claim, as two worlds on one host do."""
+    claimed: dict[int, set[int]] = {}
+    for pid, groups in of_pid.items():
+        own = {facts.rank for facts in groups.values() if facts.rank is not None}
+        rank = own.pop() if len(own) == 1 else scene.who.rank(pid)
+        if rank is not None:
+            claimed.setdefault(rank, set()).add(pid)
+    for rank, pid in scene.who.pid_of_rank.items():
+        if pid not in of_pid:
+            claimed.setdefault(rank, set()).add(pid)
+    found = {}
+    for rank, pids in claimed.items():
+        # A child that was forked has a copy of its parent's groups.
+        sure = pids if len(pids) == 1 else {pid for pid in pids if scene.who.rank(pid) == rank}
+        if len(sure) == 1:
+            found[rank] = next(iter(sure))
+    return found

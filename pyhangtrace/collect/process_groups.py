@@ -1,0 +1,279 @@
+"""Process groups of torch.distributed, from the memory of the members: who is in them, and how far they have come.
+
+Names and members are in the module dictionaries of torch.distributed.distributed_c10d (torch 1.13 to 2.15), whose keys
+are the Python objects of the groups. Own rank and description are fields of c10d::ProcessGroup (ProcessGroup.hpp):
+virtual table, reference counts (one word, or two up to torch 2.9), store, int rank_, int size_, backend,
+std::string pg_desc_. They are taken only if they agree with the dictionaries in every group of the process. What was
+begun and has not ended is what the flight recorder says, where it is on (default since torch 2.11).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pyhangtrace.collect import flight_recorder
+from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
+from pyhangtrace.collect.procfs import printable
+from pyhangtrace.collect.stacks import native_engine
+from pyhangtrace.model.evidence import (
+    PendingOperation,
+    ProcessGroupFacts,
+    SourceStatus,
+    ThreadSample,
+)
+from pyhangtrace.model.kinds import SourceState
+
+if TYPE_CHECKING:
+    from pyhangtrace._native import PythonValue
+
+PROCESS_GROUPS_TASK = "process_groups"
+SOURCE = "flight recorder"
+OFF = "it is off"
+_MODULE = "torch.distributed.distributed_c10d"
+_NAMES = ("_pg_names", "_pg_group_ranks", "_world._default_pg")
+_TYPE = "ProcessGroup"
+_MOST_MEMBERS = 1 << 13
+_MOST_VALUES = 1 << 17
+
+# rank_ and size_, and pg_desc_, by the width of the reference counts before them.
+_PLACES = ((24, 40), (32, 48))
+_HELD_BYTES = 80
+_STRING = struct.Struct("<QQ16s")
+_MAX_DESCRIPTION = 256
+_SSO = 15
+
+# Threads that c10d and its backends start, by the names they give them.
+_THREADS = ("pt_gloo_runloop", "gloo_tcp_loop", "pt_tcpstore_uv", "pt_nccl_")
+
+Read = Callable[[int, int], "bytes | None"]
+
+
+def takes_part(samples: Iterable[ThreadSample]) -> bool:
+    """Whether a process with these threads has process groups of torch.distributed."""
+    return any(
+        sample.comm.startswith(_THREADS)
+        or any(
+            "c10d::" in frame.function or "torch/distributed/" in (frame.file or "")
+            for frame in sample.frames
+        )
+        for sample in samples
+    )
+
+
+def process_groups_task(
+    state: HelperState, pids: Sequence[int], argument: Any, progress: Progress
+) -> Iterator[tuple[int, Any]]:
+    """Task: (groups of the process, what became of its flight recorder) per pid."""
+    from pyhangtrace import _native
+
+    engine = native_engine(state)
+    for pid in pids:
+        progress(pid)
+
+        def memory(address: int, size: int, pid: int = pid) -> bytes | None:
+            return _native.read_memory(pid, address, size)
+
+        values = engine.python_globals(
+            pid, _MODULE, list(_NAMES), most_items=_MOST_MEMBERS, most_values=_MOST_VALUES
+        )
+        groups = groups_of(pid, *values, memory=memory)
+        problem = ""
+        if groups:
+            recorded = _recorders(engine, pid, memory)
+            groups = with_operations(groups, recorded)
+            problem = _problem(recorded)
+        yield pid, (groups, problem)
+
+
+def _recorders(engine: Any, pid: int, memory: Read) -> list[flight_recorder.Recorded]:
+    found = []
+    for library, names in flight_recorder.SYMBOLS.items():
+        for address in engine.symbol_addresses(pid, library, list(names)):
+            recorded = flight_recorder.read(memory, address) if address is not None else None
+            if recorded is not None:
+                found.append(recorded)
+    return found
+
+
+def _problem(recorded: Sequence[flight_recorder.Recorded]) -> str:
+    if not recorded:
+        return "this torch has none, or one of an unknown layout"
+    if not any(each.enabled for each in recorded):
+        return OFF
+    return ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """The groups, by pid and name, and what became of the flight recorder. `after` so many looks they were read."""
+
+    groups: tuple[ProcessGroupFacts, ...] = ()
+    coverage: tuple[SourceStatus, ...] = ()
+    after: int = 0
+
+
+def collect(
+    reader: GuardedReader,
+    pids: Sequence[int],
+    samples: Iterable[ThreadSample],
+    *,
+    after: int,
+    deadline_s: float,
+) -> Found:
+    """The groups of those of the processes whose threads show that they have any."""
+    threads: dict[int, list[ThreadSample]] = {}
+    for sample in samples:
+        threads.setdefault(sample.pid, []).append(sample)
+    members = [pid for pid in pids if pid in threads and takes_part(threads[pid])]
+    if not members:
+        return Found(after=after)
+    answers = reader.run(PROCESS_GROUPS_TASK, members, None, deadline_s=deadline_s)
+    groups = [group for pid in sorted(answers.values) for group in answers.values[pid][0]]
+    problems = sorted(
+        {*answers.problems.values(), *(problem for _, problem in answers.values.values())} - {""}
+    )
+    used = any(group.recorded for group in groups)
+    status = SourceStatus(
+        source=SOURCE,
+        state=SourceState.USED if used else SourceState.ABSENT,
+        reason="; ".join(problems) or ("" if used else "no process group was found in memory"),
+        fix="start the job with TORCH_FR_BUFFER_SIZE=2000" if OFF in problems else "",
+    )
+    return Found(groups=tuple(groups), coverage=(status,), after=after)
+
+
+def groups_of(
+    pid: int, names: PythonValue, ranks: PythonValue, default: PythonValue, *, memory: Read
+) -> tuple[ProcessGroupFacts, ...]:
+    """The groups that a process is in, by name; only those of which the members make sense."""
+    members = {key["address"]: _in_order(value) for key, value in _items(ranks) if _is_group(key)}
+    default_address = default["address"] if isinstance(default, dict) and _is_group(default) else None
+    found: dict[str, ProcessGroupFacts] = {}
+    held: dict[str, bytes] = {}
+    for key, name in _items(names):
+        if not _is_group(key) or not isinstance(name, str) or not members.get(key["address"]):
+            continue
+        name = printable(name)
+        found[name] = ProcessGroupFacts(
+            pid=pid,
+            name=name,
+            address=key["address"],
+            ranks=members[key["address"]],
+            is_default=key["address"] == default_address,
+        )
+        content = memory(key["held"], _HELD_BYTES) if key.get("held") else None
+        if content is not None:
+            held[name] = content
+    own = _own_rank(found, held, {name: _address(names, name) for name in found}, memory)
+    return tuple(own[name] for name in sorted(own))
+
+
+def _address(names: PythonValue, wanted: str) -> int:
+    return next((key.get("held") or 0 for key, name in _items(names) if _is_group(key) and name == wanted), 0)
+
+
+def _own_rank(
+    groups: Mapping[str, ProcessGroupFacts],
+    held: Mapping[str, bytes],
+    addresses: Mapping[str, int],
+    memory: Read,
+) -> dict[str, ProcessGroupFacts]:
+    """With own rank and description, if one layout fits all groups and they agree about who this is."""
+    for numbers, text in _PLACES:
+        places = {}
+        for name, content in held.items():
+            rank, size = struct.unpack_from("<ii", content, numbers)
+            ranks = groups[name].ranks
+            if size == len(ranks) and 0 <= rank < size:
+                places[name] = ranks[rank]
+        if len(places) == len(groups) and len(set(places.values())) == 1:
+            return {
+                name: replace(
+                    group,
+                    rank=places[name],
+                    description=_description(held[name], addresses[name], text, memory),
+                )
+                for name, group in groups.items()
+            }
+    return dict(groups)
+
+
+def _description(content: bytes, address: int, at: int, memory: Read) -> str:
+    pointer, length, inside = _STRING.unpack_from(content, at)
+    if not 0 < length <= _MAX_DESCRIPTION:
+        return ""
+    if pointer == address + at + 16:
+        raw: bytes | None = inside[:length] if length <= _SSO else None
+    else:
+        raw = memory(pointer, length) if length > _SSO else None
+    text = raw.decode("utf-8", "replace") if raw is not None else ""
+    # "undefined" is what torch calls a group that the program gave no description.
+    return text if text.isprintable() and text != "undefined" else ""
+
+
+def _items(value: PythonValue) -> list[tuple[Any, Any]]:
+    if not isinstance(value, dict) or value.get("type") != "dict":
+        return []
+    items = value.get("items", [])
+    return list(zip(items[::2], items[1::2], strict=False))
+
+
+def _is_group(value: Any) -> bool:
+    return isinstance(value, dict) and value["type"].rpartition(".")[2].startswith(_TYPE)
+
+
+def _in_order(value: PythonValue) -> tuple[int, ...]:
+    """{global rank: rank in group} as global ranks in order; () if it is not one of each."""
+    pairs = _items(value)
+    if not all(isinstance(number, int) and number >= 0 for pair in pairs for number in pair):
+        return ()
+    by_place = {place: rank for rank, place in pairs}
+    if sorted(by_place) != list(range(len(pairs))) or len({rank for rank, _ in pairs}) != len(pairs):
+        return ()
+    return tuple(by_place[place] for place in range(len(pairs)))
+
+
+def with_operations(
+    groups: Iterable[ProcessGroupFacts], recorders: Iterable[flight_recorder.Recorded]
+) -> tuple[ProcessGroupFacts, ...]:
+    """With what the recorders say of each."""
+    enabled = [recorded for recorded in recorders if recorded.enabled]
+    entries = [entry for recorded in enabled for entry in recorded.entries]
+    result = []
+    for group in groups:
+        own = [entry for entry in entries if entry.group == group.name]
+        # Nothing of a group in a ring that has gone round says nothing: it may have been overwritten.
+        if not enabled or not (own or all(recorded.whole for recorded in enabled)):
+            result.append(group)
+            continue
+        collective = [entry.sequence for entry in own if not entry.is_p2p]
+        result.append(
+            replace(
+                group,
+                recorded=True,
+                begun=max(collective, default=0),
+                pending=tuple(_operation(entry) for entry in own if not entry.done),
+                description=group.description or _named(own),
+            )
+        )
+    return tuple(result)
+
+
+def _named(entries: Collection[flight_recorder.Entry]) -> str:
+    found = {entry.description for entry in entries} - {"undefined", ""}
+    return printable(found.pop()) if len(found) == 1 else ""
+
+
+def _operation(entry: flight_recorder.Entry) -> PendingOperation:
+    return PendingOperation(
+        op=printable(entry.operation),
+        backend=printable(entry.backend),
+        sequence=entry.sequence,
+        is_p2p=entry.is_p2p,
+        inputs=entry.inputs,
+        outputs=entry.outputs,
+        dtype=entry.dtype,
+    )

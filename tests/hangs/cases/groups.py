@@ -1,0 +1,135 @@
+"""Ranks with several process groups of gloo: which group, who of it is missing, and knots over several of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.hangs.cases.gloo import missing, missing_one, train
+from tests.hangs.facts import Case, Waits, healthy, hung
+
+SLEEPS = Waits.SLEEP
+EVERYBODY = tuple(f"rank{rank}" for rank in range(4))
+
+
+def lacking(
+    function: str, summary: str, late: int, ranks: int, *, slow: bool = False, **facts: object
+) -> Case:
+    """Rank `late` sleeps, and all others wait for it, some of them by way of others."""
+    waits = {f"rank{late}": SLEEPS}
+    other = f"rank{(late + 1) % ranks}"
+    return missing_one(
+        f"groups-{function.replace('_', '-')}",
+        summary,
+        train(ranks=ranks, op=function, **waits),
+        missing(late, ranks, "timer", **facts),
+        attach=(other, f"rank{late}"),
+        slow=slow,
+    )
+
+
+def knot(op: str, summary: str, kind: str, ranks: int, parties: tuple[int, ...], **facts: object) -> Case:
+    """Some ranks wait for each other, the others for them."""
+    everybody = [f"rank{rank}" for rank in range(ranks)]
+    named = tuple(f"rank{rank}" for rank in parties)
+    return Case(
+        kind=f"groups-{op.replace('_', '-')}",
+        summary=summary,
+        programs=(train(ranks=ranks, op=op),),
+        attach=tuple(everybody),
+        facts=hung(
+            kind, kind, parties=named, victims=tuple(role for role in everybody if role not in named), **facts
+        ),
+        torch=True,
+    )
+
+
+def well(op: str, summary: str, waits: Waits, *states: str) -> Case:
+    """Nobody may be accused."""
+    members = dict.fromkeys(EVERYBODY, waits)
+    return Case(
+        kind=f"groups-{op.replace('_', '-')}",
+        summary=summary,
+        programs=(train(ranks=4, op=op, **members),),
+        attach=EVERYBODY,
+        facts=healthy(*states, may_name=()),
+        torch=True,
+    )
+
+
+def unrecorded(case: Case) -> Case:
+    """The same where torch keeps no record of operations: groups are known by the locals of frames alone."""
+    (program,) = case.programs
+    without = replace(program, env={**program.env, "TORCH_FR_BUFFER_SIZE": "0"})
+    return replace(case, kind=f"{case.kind}-unrecorded", programs=(without,), slow=True)
+
+
+TP = lacking(
+    "tp_lacks_one",
+    "a rank sleeps; one waits for it in the tensor-parallel group, two for those in the data-parallel ones",
+    1,
+    4,
+    op="all_reduce",
+    group="tp",
+)
+RING = knot(
+    "three_groups_in_a_ring",
+    "three ranks, three groups of two, each waits in another one",
+    "collective.group_cycle",
+    3,
+    (0, 1, 2),
+    cycle=True,
+)
+DIFFER = knot(
+    "differ_in_subgroup",
+    "two ranks call different operations of their group, the others wait for them in the world",
+    "collective.op_mismatch",
+    4,
+    (2, 3),
+)
+
+CASES = (
+    TP,
+    unrecorded(TP),
+    RING,
+    unrecorded(RING),
+    DIFFER,
+    unrecorded(DIFFER),
+    lacking(
+        "async_in_two_groups",
+        "work of two groups was begun; the rank that sleeps has come to neither",
+        3,
+        4,
+        missing=frozenset({3}),
+    ),
+    lacking("functional_in_group", "a functional collective of a group", 2, 4, op="all_reduce", group="tp"),
+    lacking("objects_of_group", "broadcast_object_list of a group", 0, 4, slow=True, group="tp"),
+    replace(
+        lacking("pipeline_lacks_one", "the middle stage of a pipeline sleeps", 1, 3),
+        facts=hung("p2p.unmatched", "timer", culprit=("rank1",), victims=("rank0", "rank2")),
+    ),
+    lacking("receive_in_group", "recv from a rank by its number in the group", 2, 4, missing=None, slow=True),
+    replace(
+        lacking("new_group_lacks_one", "new_group is called by all but one", 2, 3, missing=None),
+        facts=hung("rendezvous.missing_rank", "timer", culprit=("rank2",), victims=("rank0", "rank1")),
+        programs=(
+            train(ranks=3, op="new_group_lacks_one", rank0=Waits.POLL, rank1=Waits.POLL, rank2=SLEEPS),
+        ),
+    ),
+    knot(
+        "uneven_batches",
+        "one rank has a batch less and is at the barrier, three are in the reduction of DDP",
+        "collective.op_mismatch",
+        4,
+        (0, 1, 2, 3),
+    ),
+    knot(
+        "receive_and_barrier",
+        "one wants a message, the other one waits in a barrier",
+        "p2p.unmatched",
+        2,
+        (0, 1),
+        cycle=True,
+    ),
+    well("groups_at_full_speed", "two groups and a pipeline at work", Waits.ANY, "running", "slow", "busy"),
+    well("idle_group_engine", "ranks that wait for requests, and their groups", Waits.ASLEEP, "idle"),
+)

@@ -1,0 +1,185 @@
+"""What the ranks of train.py wait in when they have several process groups. Each announces its rank and then enters."""
+
+import announce
+import late
+import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
+
+
+def grid(job):
+    """Four ranks as two by two: the tensor-parallel and the data-parallel group of this one."""
+    mine = {}
+    for name, members in (("tp", ([0, 1], [2, 3])), ("dp", ([0, 2], [1, 3]))):
+        for ranks in members:
+            group = dist.new_group(ranks, group_desc=name)
+            if job.rank in ranks:
+                mine[name] = group
+    for group in mine.values():
+        dist.all_reduce(torch.ones(2), group=group)
+    return mine["tp"], mine["dp"]
+
+
+def tp_lacks_one(job, role):
+    """Rank 1 sleeps before the tensor-parallel sum; 0 waits for it there, 2 and 3 are in the data-parallel one."""
+    tp, dp = grid(job)
+    if job.rank == 1:
+        late.sleep(role, None)
+    announce.member(role)
+    dist.all_reduce(torch.ones(4), group=tp)
+    dist.all_reduce(torch.ones(6), group=dp)
+
+
+def three_groups_in_a_ring(job, role):
+    """Each rank waits for the next one in a group of two that the next one would only use later."""
+    pairs = [dist.new_group([0, 1]), dist.new_group([1, 2]), dist.new_group([0, 2])]
+    own = (pairs[0], pairs[1], pairs[2])[job.rank]
+    for pair in pairs:
+        dist.all_reduce(torch.ones(2), group=pair)
+    announce.member(role)
+    dist.all_reduce(torch.ones(4), group=own)
+
+
+def differ_in_subgroup(job, role):
+    """Ranks 2 and 3 call different operations of their group, 0 and 1 wait for them in the world."""
+    tp, _dp = grid(job)
+    announce.member(role)
+    if job.rank == 3:
+        dist.broadcast(torch.ones(4), src=2, group=tp)
+        # The broadcast of a root ends before it came: this one is not the root.
+    elif job.rank == 2:
+        dist.all_reduce(torch.ones(4), group=tp)
+    dist.barrier()
+
+
+def async_in_two_groups(job, role):
+    """Work was begun in two groups and is waited for: rank 3 has come to neither."""
+    tp, dp = grid(job)
+    if job.rank == 3:
+        late.sleep(role, None)
+    work = [dist.all_reduce(torch.ones(4), group=group, async_op=True) for group in (tp, dp)]
+    announce.member(role)
+    for each in work:
+        each.wait()
+    dist.barrier()
+
+
+def functional_in_group(job, role):
+    """A functional collective of a group, waited for when the result is used."""
+    tp, _dp = grid(job)
+    if job.rank == 2:
+        late.sleep(role, None)
+    result = functional.all_reduce(torch.ones(4), "sum", tp)
+    announce.member(role)
+    result.sum()
+    dist.barrier()
+
+
+def uneven_batches(job, role):
+    """Rank 1 has one batch less: it is at the barrier after the epoch, the others in the reduction of the last step."""
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))
+    for _step in range(2 if job.rank == 1 else 3):
+        loss = model(torch.ones(2, 4)).sum()
+        if _step == 2:
+            announce.member(role)
+        loss.backward()
+    if job.rank == 1:
+        announce.member(role)
+    dist.barrier()
+
+
+def pipeline_lacks_one(job, role):
+    """Three stages: the middle one sleeps; the next one waits for its output, the one before for its gradient."""
+    if job.rank == 1:
+        late.sleep(role, None)
+    announce.member(role)
+    tensor = torch.zeros(8)
+    if job.rank == 0:
+        dist.send(tensor, dst=1)
+    dist.recv(tensor, src=1)
+
+
+def receive_and_barrier(job, role):
+    """Rank 0 wants a message of rank 1, which waits for it in a barrier."""
+    announce.member(role)
+    if job.rank == 0:
+        dist.recv(torch.zeros(8), src=1)
+    dist.barrier()
+
+
+def receive_in_group(job, role):
+    """Rank 3 wants a message by its number in a group; the sender sleeps."""
+    tp, _dp = grid(job)
+    if job.rank == 2:
+        late.sleep(role, None)
+    announce.member(role)
+    if job.rank == 3:
+        dist.recv(torch.zeros(8), group=tp, group_src=0)
+    dist.barrier()
+
+
+def objects_of_group(job, role):
+    """The root of a group's broadcast_object_list sleeps."""
+    tp, _dp = grid(job)
+    if job.rank == 0:
+        late.sleep(role, None)
+    announce.member(role)
+    if job.rank == 1:
+        dist.broadcast_object_list([None], src=0, group=tp)
+    dist.barrier()
+
+
+def new_group_lacks_one(job, role):
+    """A new group is made by all but one."""
+    if job.rank == 2:
+        late.sleep(role, None)
+    announce.member(role)
+    dist.new_group([0, 1, 2])
+
+
+def groups_at_full_speed(job, role):
+    """Healthy: operations of two groups under way at a time, and messages along the pipeline."""
+    tp, dp = grid(job)
+    announce.member(role)
+    while True:
+        work = [dist.all_reduce(torch.ones(64), group=group, async_op=True) for group in (tp, dp)]
+        for each in work:
+            each.wait()
+        if job.rank in (0, 1):
+            dist.send(torch.ones(8), dst=job.rank + 2)
+        else:
+            dist.recv(torch.zeros(8), src=job.rank - 2)
+
+
+def idle_group_engine(job, role):
+    """Healthy: the first of each tensor-parallel group waits for requests, the others for what it tells them."""
+    import socket
+
+    tp, _dp = grid(job)
+    first = dist.get_global_rank(tp, 0)
+    listener = socket.create_server(("127.0.0.1", 0))
+    announce.member(role)
+    while True:
+        if job.rank == first:
+            listener.accept()
+        dist.broadcast(torch.ones(4), src=first, group=tp)
+
+
+OPS = {
+    function.__name__: function
+    for function in (
+        tp_lacks_one,
+        three_groups_in_a_ring,
+        differ_in_subgroup,
+        async_in_two_groups,
+        functional_in_group,
+        uneven_batches,
+        pipeline_lacks_one,
+        receive_and_barrier,
+        receive_in_group,
+        objects_of_group,
+        new_group_lacks_one,
+        groups_at_full_speed,
+        idle_group_engine,
+    )
+}

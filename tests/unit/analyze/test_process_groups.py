@@ -1,0 +1,230 @@
+"""Collectives of several process groups: which group a call belongs to, and whom it lacks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from pyhangtrace.analyze import analyze
+from pyhangtrace.model.evidence import Evidence, NamedValue, PendingOperation, ProcessGroupFacts, ThreadSample
+from pyhangtrace.model.kinds import Confidence, Kind, Part, State
+from tests.unit.analyze import builders as b
+
+WORLD, TP = 0x100, 0x200
+
+
+def facts(number: int, name: str, ranks: tuple[int, ...], **changes: Any) -> ProcessGroupFacts:
+    made: dict[str, Any] = {
+        "pid": 100 + number,
+        "name": name,
+        "ranks": ranks,
+        "address": WORLD if name == "0" else TP,
+        "rank": number,
+        "is_default": name == "0",
+        "description": "default_pg" if name == "0" else "tp",
+    }
+    return ProcessGroupFacts(**{**made, **changes})
+
+
+def recorded(group: ProcessGroupFacts, begun: int, *pending: PendingOperation) -> ProcessGroupFacts:
+    return replace(group, recorded=True, begun=begun, pending=pending)
+
+
+def operation(number: int, op: str = "all_reduce", count: int = 4) -> PendingOperation:
+    return PendingOperation(op=op, backend="gloo", sequence=number, inputs=((count,),), dtype="float32")
+
+
+def in_group(pid: int, address: int | None, op: str = "all_reduce", **changes: Any) -> ThreadSample:
+    """A rank in a call of torch.distributed with the local `group`; no address: None."""
+    kind = None if address is None else "torch._C._distributed_c10d.ProcessGroup"
+    local = NamedValue(function=op, name="group", value=None, type=kind, address=address)
+    return b.in_collective(pid, op, **{"named_values": (local,), **changes})
+
+
+def grid() -> tuple[ProcessGroupFacts, ...]:
+    """Four ranks, and two tensor-parallel groups of two."""
+    pairs = {0: (0, 1), 1: (0, 1), 2: (2, 3), 3: (2, 3)}
+    names = {(0, 1): "1", (2, 3): "2"}
+    return tuple(
+        each
+        for number, pair in pairs.items()
+        for each in (facts(number, "0", (0, 1, 2, 3)), facts(number, names[pair], pair))
+    )
+
+
+def evidence(*threads: ThreadSample, groups: Any = None, count: int = 4, **changes: Any) -> Evidence:
+    return b.evidence(
+        b.ranks(count), b.twice(*threads), groups=grid() if groups is None else tuple(groups), **changes
+    )
+
+
+def test_the_rank_that_a_group_lacks_is_named_and_not_the_one_that_waits_for_it() -> None:
+    threads = [in_group(100, TP), b.asleep(101, seconds=7200), in_group(102, None), in_group(103, WORLD)]
+    report = analyze(evidence(*threads))
+    assert report.verdict.state is State.HUNG
+    assert [who.rank for who in report.verdict.culprits] == [1]
+    assert [victim.rank for victim in report.verdict.victims] == [0, 2, 3]
+    groups = {one.group: one for one in report.collectives}
+    assert (groups["tp"].expected, groups["tp"].entered, groups["tp"].missing) == ((0, 1), (0,), (1,))
+    assert (groups["default_pg"].entered, groups["default_pg"].missing) == ((2, 3), (0, 1))
+
+
+def test_a_local_of_the_programs_own_function_says_nothing() -> None:
+    local = NamedValue(function="all_reduce", name="group", value=None, type="ProcessGroup", address=TP)
+    frames = (
+        b.native("c10d::Work::wait(std::chrono::duration<long>)"),
+        b.py("all_reduce", "/job/my_distributed.py"),
+    )
+    threads = [
+        b.in_collective(100, frames=frames, named_values=(local,)),
+        *(b.asleep(pid, seconds=7200) for pid in (101, 102, 103)),
+    ]
+    report = analyze(evidence(*threads))
+    assert report.verdict.culprits
+    assert [one.group for one in report.collectives] == ["unknown group"]
+
+
+def test_work_that_is_waited_for_later_is_found_by_what_has_not_ended() -> None:
+    work = (b.native("c10d::Work::wait(std::chrono::duration<long>)"), b.py("step"))
+    groups = [recorded(group, 3) for group in grid()]
+    groups[1] = recorded(groups[1], 6, operation(6, "all_gather"))
+    threads = [
+        b.in_collective(100, frames=work),
+        *(b.asleep(pid, seconds=7200) for pid in (101, 102, 103)),
+    ]
+    report = analyze(evidence(*threads, groups=groups))
+    (collective,) = report.collectives
+    assert (collective.group, collective.op, collective.seq) == ("tp", "all_gather", 6)
+    assert (collective.count, collective.dtype) == (4, "float32")
+    assert [who.rank for who in report.verdict.culprits] == [1]
+
+
+def test_a_rank_that_has_done_its_part_is_not_missing() -> None:
+    groups = [recorded(group, 5) for group in grid()]
+    groups[0] = recorded(groups[0], 5, operation(5))
+    groups[2] = recorded(groups[2], 5)
+    groups[4] = recorded(groups[4], 4)
+    groups[6] = recorded(groups[6], 5, operation(5))
+    threads = [
+        in_group(100, None),
+        b.asleep(101, seconds=7200),
+        b.asleep(102, seconds=7200),
+        in_group(103, None),
+    ]
+    report = analyze(evidence(*threads, groups=groups))
+    assert [who.rank for who in report.verdict.culprits] == [2]
+    assert report.collectives[0].missing == (2,)
+
+
+def test_a_rank_that_was_stopped_in_the_operation_is_what_the_others_lack() -> None:
+    groups = [recorded(group, 5, operation(5)) if group.is_default else group for group in grid()]
+    inside = b.in_collective(102)
+    threads = [in_group(pid, None) for pid in (100, 101, 103)]
+    report = analyze(
+        evidence(*threads, b.stopped(102) if not inside.frames else replace(inside, state="T"), groups=groups)
+    )
+    assert report.verdict.cause is Kind.PEER_STOPPED
+    assert [who.rank for who in report.verdict.culprits] == [2]
+
+
+def test_different_sizes_of_one_operation_make_parties_of_all() -> None:
+    groups = [
+        recorded(group, 5, operation(5, count=8 if group.pid == 102 else 4)) if group.is_default else group
+        for group in grid()
+    ]
+    report = analyze(evidence(*(in_group(pid, None) for pid in (100, 101, 102, 103)), groups=groups))
+    assert report.verdict.cause is Kind.COLLECTIVE_SIZE_MISMATCH
+    assert {(who.rank, who.part) for who in report.verdict.culprits} == {(n, Part.PARTY) for n in range(4)}
+    assert "ranks 0-1,3 in all_reduce of 4 x float32" in report.verdict.summary
+    assert "rank 2 in all_reduce of 8 x float32" in report.verdict.summary
+
+
+def test_who_differs_in_a_subgroup_is_a_party_and_who_waits_behind_is_not() -> None:
+    threads = [
+        in_group(100, None),
+        in_group(101, None),
+        in_group(102, TP),
+        in_group(103, TP, "broadcast"),
+    ]
+    verdict = analyze(evidence(*threads)).verdict
+    assert verdict.cause is Kind.COLLECTIVE_OP_MISMATCH
+    assert [who.rank for who in verdict.culprits] == [2, 3]
+    assert [victim.rank for victim in verdict.victims] == [0, 1]
+    assert "of tp (ranks 2-3)" in verdict.summary
+
+
+def test_a_knot_over_two_groups_is_likely_and_names_who_is_in_it() -> None:
+    threads = [in_group(100, TP), in_group(101, None), in_group(102, None), in_group(103, None)]
+    verdict = analyze(evidence(*threads)).verdict
+    assert (verdict.cause, verdict.confidence) == (Kind.COLLECTIVE_GROUP_CYCLE, Confidence.LIKELY)
+    assert [who.rank for who in verdict.culprits] == [0, 1]
+    assert [victim.rank for victim in verdict.victims] == [2, 3]
+
+
+def test_members_on_other_hosts_may_be_what_is_missing() -> None:
+    groups = [facts(number, "0", (0, 1, 2, 3)) for number in (0, 1)]
+    processes = [b.rank(100 + number, number, 4, identity=(("LOCAL_WORLD_SIZE", "2"),)) for number in (0, 1)]
+    threads = [in_group(100, None), in_group(101, None)]
+    report = analyze(b.evidence(processes, b.twice(*threads), groups=tuple(groups)))
+    assert report.verdict.state is State.UNKNOWN
+    assert report.verdict.culprits == ()
+    assert report.collectives[0].missing == ()
+
+
+def test_who_may_be_in_the_same_operation_is_not_accused() -> None:
+    work = (b.native("c10d::Work::wait(std::chrono::duration<long>)"), b.py("step"))
+    groups = [facts(number, name, (0, 1)) for number in (0, 1) for name in ("0", "1")]
+    threads = [in_group(100, TP), b.in_collective(101, frames=work)]
+    verdict = analyze(evidence(*threads, groups=groups, count=2)).verdict
+    assert (verdict.state, verdict.culprits) == (State.UNKNOWN, ())
+
+
+def test_ranks_that_nobody_told_the_environment_are_those_of_the_group() -> None:
+    nameless = [b.process(100 + number, ppid=50) for number in range(4)]
+    threads = [in_group(100, TP), b.asleep(101, seconds=7200), in_group(102, None), in_group(103, None)]
+    report = analyze(b.evidence(nameless, b.twice(*threads), groups=grid()))
+    assert [(who.rank, who.pid) for who in report.verdict.culprits] == [(1, 101)]
+    assert report.workload.world_size == 4
+    assert report.processes[1].rank_from == ("process group",)
+
+
+def test_two_worlds_on_one_host_have_no_common_ranks() -> None:
+    groups = [facts(number % 2, "0", (0, 1), pid=100 + number) for number in range(4)]
+    nameless = [b.process(100 + number, ppid=50) for number in range(4)]
+    threads = [in_group(100, None), b.asleep(101, seconds=7200), in_group(102, None), in_group(103, None)]
+    report = analyze(b.evidence(nameless, b.twice(*threads), groups=tuple(groups)))
+    assert all(process.rank is None for process in report.processes)
+    assert all(who.pid == 101 for who in report.verdict.culprits)
+
+
+def message(pid: int, address: int | None, **peer: int | None) -> ThreadSample:
+    kind = None if address is None else "ProcessGroup"
+    frames = (
+        b.native("c10d::ProcessGroupGloo::RecvWork::wait(std::chrono::duration<long>)"),
+        b.py("recv", b.C10D, 2800),
+        b.py("step"),
+    )
+    values = [NamedValue(function="recv", name=name, value=value) for name, value in peer.items()]
+    values.append(NamedValue(function="recv", name="group", value=None, type=kind, address=address))
+    return b.in_collective(pid, frames=frames, named_values=tuple(values))
+
+
+def test_a_message_by_the_number_in_the_group_is_of_that_member() -> None:
+    threads = [
+        in_group(100, None),
+        in_group(101, None),
+        b.asleep(102, seconds=7200),
+        message(103, TP, src=None, group_src=0),
+    ]
+    report = analyze(evidence(*threads))
+    assert [who.rank for who in report.verdict.culprits] == [2]
+    wait = next(wait for wait in report.waits if wait.pid == 103)
+    assert wait.object.peer_rank == 2
+
+
+def test_a_message_and_a_barrier_that_wait_for_each_other_are_no_order_of_groups() -> None:
+    threads = [message(100, None, src=1), in_group(101, None, "barrier")]
+    groups = [facts(number, "0", (0, 1)) for number in (0, 1)]
+    verdict = analyze(evidence(*threads, groups=groups, count=2)).verdict
+    assert verdict.cause is Kind.P2P_UNMATCHED
+    assert all(who.part is Part.PARTY for who in verdict.culprits)

@@ -1,0 +1,116 @@
+"""Process groups out of the dictionaries of torch.distributed."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from pyhangtrace.collect import process_groups
+from pyhangtrace.collect.flight_recorder import Entry, Recorded
+from pyhangtrace.model.evidence import ProcessGroupFacts, ThreadSample
+
+TYPE = "torch._C._distributed_c10d.ProcessGroup"
+
+
+def group(address: int) -> dict[str, Any]:
+    return {"type": TYPE, "address": address, "held": address + 0x1000}
+
+
+def table(*items: Any) -> dict[str, Any]:
+    return {"type": "dict", "address": 1, "length": len(items) // 2, "items": list(items)}
+
+
+def held(address: int, rank: int, size: int, description: str, *, counts: int = 1) -> dict[int, bytes]:
+    """c10d::ProcessGroup of a Python object, with one or two words of reference counts."""
+    start = address + 0x1000
+    head = struct.pack("<Q", 0x7F00) + bytes(8 * counts) + struct.pack("<QiiQ", 0x7E00, rank, size, 2)
+    string = struct.pack("<QQ16s", start + len(head) + 16, len(description), description.encode())
+    return {start: (head + string).ljust(96, b"\x00")}
+
+
+def reader(*parts: dict[int, bytes]) -> process_groups.Read:
+    memory = {start: content for part in parts for start, content in part.items()}
+
+    def read(address: int, size: int) -> bytes | None:
+        for start, content in memory.items():
+            if start <= address and address + size <= start + len(content):
+                return content[address - start : address - start + size]
+        return None
+
+    return read
+
+
+NAMES = table(group(0x10000), "0", group(0x20000), "5")
+RANKS = table(group(0x10000), table(0, 0, 1, 1, 2, 2, 3, 3), group(0x20000), table(3, 1, 1, 0))
+
+
+def groups(
+    memory: process_groups.Read, names: Any = NAMES, ranks: Any = RANKS
+) -> tuple[ProcessGroupFacts, ...]:
+    return process_groups.groups_of(7, names, ranks, group(0x10000), memory=memory)
+
+
+def test_members_are_in_the_groups_order_and_both_layouts_are_known() -> None:
+    for counts in (1, 2):
+        memory = reader(
+            held(0x10000, 3, 4, "default_pg", counts=counts), held(0x20000, 1, 2, "tp", counts=counts)
+        )
+        world, tp = groups(memory)
+        assert (world.name, world.ranks, world.is_default, world.rank) == ("0", (0, 1, 2, 3), True, 3)
+        assert (tp.name, tp.ranks, tp.description, tp.is_default) == ("5", (1, 3), "tp", False)
+        assert tp.rank == 3
+        assert tp.address == 0x20000
+
+
+def test_an_own_rank_that_the_groups_do_not_agree_on_is_none() -> None:
+    memory = reader(held(0x10000, 3, 4, "default_pg"), held(0x20000, 0, 2, "tp"))
+    assert [one.rank for one in groups(memory)] == [None, None]
+    assert [one.rank for one in groups(reader())] == [None, None]
+
+
+def test_members_that_make_no_sense_give_no_group() -> None:
+    for ranks in (table(0, 0, 1, 2), table(0, 0, 0, 1), table(0, "x"), None, 3, table(group(0x30), 1)):
+        found = groups(reader(), ranks=table(group(0x10000), ranks, group(0x20000), table(1, 0, 3, 1)))
+        assert [one.name for one in found] == ["5"]
+    assert groups(reader(), names=None) == ()
+    assert groups(reader(), ranks="no dictionary") == ()
+
+
+def entry(number: int, **changes: Any) -> Entry:
+    made: dict[str, Any] = {
+        "group": "5",
+        "description": "tp",
+        "operation": "all_reduce",
+        "backend": "gloo",
+        "sequence": number,
+        "is_p2p": False,
+        "done": False,
+    }
+    return Entry(**{**made, **changes})
+
+
+def test_operations_that_have_not_ended_are_with_their_group() -> None:
+    world, tp = groups(reader())
+    entries = (entry(3, done=True), entry(4), entry(1, is_p2p=True, operation="send 0->1"))
+    world, tp = process_groups.with_operations(
+        (world, tp), [Recorded(enabled=True, whole=True, entries=entries)]
+    )
+    assert (tp.recorded, tp.begun, tp.description) == (True, 4, "tp")
+    assert [(one.op, one.sequence, one.is_p2p) for one in tp.pending] == [
+        ("all_reduce", 4, False),
+        ("send 0->1", 1, True),
+    ]
+    assert (world.recorded, world.begun, world.pending) == (True, 0, ())
+
+
+def test_a_group_that_a_ring_which_has_gone_round_does_not_show_is_not_known() -> None:
+    recorded = Recorded(enabled=True, whole=False, entries=(entry(4),))
+    world, tp = process_groups.with_operations(groups(reader()), [recorded])
+    assert (world.recorded, tp.recorded) == (False, True)
+    off = process_groups.with_operations(groups(reader()), [Recorded(enabled=False)])
+    assert [one.recorded for one in off] == [False, False]
+
+
+def test_who_has_groups_is_told_by_its_threads() -> None:
+    assert process_groups.takes_part([ThreadSample(pid=1, tid=2, comm="pt_gloo_runloop")])
+    assert not process_groups.takes_part([ThreadSample(pid=1, tid=1, comm="python3")])
