@@ -126,6 +126,12 @@ class TaskCapture(TypedDict):
         str | None
     )  # "Queue.get", "sleep", "task 'reader'", "gather of 3, 2 pending", "Future", "ready", …
     awaits_address: int | None  # of the awaited future or task
+    # tasks, and futures that threads work on, by address, all of which have to be done before it goes on
+    needs: list[int]
+    needs_known: bool  # nothing else would let it go on, but for a timer or an exception
+    lock: int | None  # the asyncio.Lock that it waits for
+    holds: list[int]  # those in whose `async with` it is suspended
+    computes: int | None  # the future of concurrent.futures that is done when it is
     # seconds from the picture on until a timer of its own ends the wait: sleep, wait_for, asyncio.timeout
     wakes_in_s: float | None
     frames: list[FrameTuple]  # innermost first, Python only

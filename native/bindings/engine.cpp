@@ -333,6 +333,11 @@ py::dict convert(const capture::Task& task, Made& made) {
   result[key("exception")] = text_or_none(task.exception);
   result[key("awaits")] = text_or_none(task.awaits);
   result[key("awaits_address")] = optional_int(task.awaits_object);
+  result[key("needs")] = task.needs;
+  result[key("needs_known")] = task.needs_known;
+  result[key("lock")] = optional_int(task.lock);
+  result[key("holds")] = task.holds;
+  result[key("computes")] = optional_int(task.computes);
   result[key("wakes_in_s")] =
       task.wakes_in_s ? py::object(py::float_(*task.wakes_in_s)) : py::object(py::none());
   result[key("frames")] = convert(task.frames, made);

@@ -52,7 +52,7 @@ std::vector<locks::FrameHint> hints(const Thread& thread, const unwind::Stack& s
   Address begin = thread.stack_pointer.value_or(0);
   for (std::size_t i = 0; i < stack.frames.size(); ++i) {
     const Address end = stack.frames[i].sp;
-    hints.push_back({thread.frames[i].function, thread.frames[i].module, begin, end});
+    hints.push_back({thread.frames[i].function, thread.frames[i].module, begin, end, stack.frames[i].pc});
     begin = end;
   }
   return hints;

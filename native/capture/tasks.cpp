@@ -79,6 +79,15 @@ void add_tasks(Look& look) {
     if (source.awaits_object != 0) {
       task.awaits_object = source.awaits_object;
     }
+    task.needs = std::move(source.needs);
+    task.needs_known = source.needs_known;
+    task.holds = std::move(source.holds);
+    if (source.lock != 0) {
+      task.lock = source.lock;
+    }
+    if (source.computes != 0) {
+      task.computes = source.computes;
+    }
     if (source.wakes_at) {
       task.wakes_in_s = *source.wakes_at - now;
     }

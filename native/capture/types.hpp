@@ -115,6 +115,11 @@ struct Task {
   std::string exception;  // done: type of the exception that ended it
   std::string awaits;     // empty: not known, or nothing
   std::optional<Address> awaits_object;
+  std::vector<Address> needs;  // see python::PythonTask, also for those below
+  bool needs_known = false;
+  std::optional<Address> lock;
+  std::vector<Address> holds;
+  std::optional<Address> computes;
   std::optional<double> wakes_in_s;  // by a timer of its own
   std::vector<Frame> frames;         // innermost first
   std::vector<NamedValue> named_values;

@@ -20,8 +20,8 @@ struct StackOf {
 
 /// Who runs the initialisation that `lock` (Kind::once) waits for, which no memory records: the one thread
 /// that called pthread_once with this object and is inside what that calls, or the one that is deeper in the
-/// function whose local variable is initialised. Several or none: nobody. Sets owner and owner_from, never
-/// owner_exact.
+/// function whose local variable is initialised; the waiter itself where it came to it again from there.
+/// Several or none: nobody. Sets owner and owner_from, never owner_exact.
 void find_initialiser(Lock& lock, std::span<const FrameHint> waiter, std::span<const StackOf> others,
                       const memory::Reader& reader);
 

@@ -17,6 +17,7 @@ struct FrameHint {
   std::string_view module;    // path
   Address stack_begin = 0;    // its part of the stack: [begin, end); both 0 if unknown
   Address stack_end = 0;
+  Address pc = 0;  // of callers the return address; 0 if unknown
 };
 
 /// What a thread called to go to sleep, as the names of its innermost frames say.

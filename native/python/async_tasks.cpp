@@ -7,6 +7,7 @@
 
 #include "python/coroutines.hpp"
 #include "python/process_state.hpp"
+#include "python/task_needs.hpp"
 
 // The tasks of asyncio: Modules/_asynciomodule.c and Lib/asyncio/tasks.py. Up to 3.13 all tasks are in a
 // WeakSet of the module (`_all_tasks`, since 3.12 `_scheduled_tasks`) and a set `_eager_tasks`; since 3.14
@@ -20,7 +21,6 @@ constexpr std::size_t kMaxDoneTasks = 200;
 constexpr std::size_t kMaxChildren = 1 << 14;  // of all gathers
 constexpr std::size_t kMaxLayouts = 64;
 constexpr std::size_t kMaxStackWords = 64;  // of one coroutine
-constexpr std::uint64_t kMaxSetSlots = 1 << 18;
 
 enum FutureState : std::int32_t { kPending = 0, kCancelled = 1, kFinished = 2 };
 
@@ -55,7 +55,10 @@ class AsyncioTasks {
         interpreter_(interpreter),
         threads_(threads),
         first_(first),
-        state_(state) {}
+        state_(state),
+        needs_(own, {.is_task = [this](Address future) { return is_task(future); },
+                     .is_pending = [this](Address future) { return future_state(future) == kPending; },
+                     .callback = [this](Address future) { return first_callback(future); }}) {}
 
   void read() {
     const std::array<std::string_view, 2> modules = {"asyncio.tasks", "_asyncio"};
@@ -127,10 +130,10 @@ class AsyncioTasks {
     std::vector<Address> tasks;
     for (std::size_t i : {0, 1}) {
       const auto data = found[i] ? objects_.attribute(*found[i], "data") : std::nullopt;  // WeakSet.data
-      if (data) add_referents(set(*data), tasks);
+      if (data) add_referents(objects_.set(*data), tasks);
     }
     if (found[2]) {
-      for (Address task : set(*found[2])) tasks.push_back(task);
+      for (Address task : objects_.set(*found[2])) tasks.push_back(task);
     }
     if (found[3]) {
       for (const auto& [loop, task] : objects_.dict(*found[3])) {
@@ -155,24 +158,6 @@ class AsyncioTasks {
       tasks.resize(kMaxCandidates);
     }
     return tasks;
-  }
-
-  // Elements of a set (PySetObject: fill, used, mask, table of {key, hash}).
-  std::vector<Address> set(Address object) const {
-    std::array<Address, 4> head{};
-    if (!plausible(object) || !reader_.read(object + static_cast<Address>(layout_.after_header(0)),
-                                            std::as_writable_bytes(std::span(head)))) {
-      return {};
-    }
-    const auto [fill, used, mask, table] = head;
-    if (used == 0 || used > fill || fill > mask + 1 || mask >= kMaxSetSlots || !plausible(table)) return {};
-    std::vector<std::array<Address, 2>> entries(mask + 1);
-    if (!reader_.read(table, std::as_writable_bytes(std::span(entries)))) return {};
-    std::vector<Address> keys;
-    for (const auto& [key, hash] : entries) {
-      if (plausible(key)) keys.push_back(key);
-    }
-    return keys;
   }
 
   // What weak references refer to: the first member of PyWeakReference. Deleted elements of the set are a
@@ -234,6 +219,9 @@ class AsyncioTasks {
   bool is_c_task(Address object) {
     const auto type = objects_.type_of(object);
     return type && is_c_class(*type, task_class_);
+  }
+  bool is_task(Address object) {
+    return is_c_task(object) || objects_.attribute(object, "_coro").has_value();
   }
   bool is_c_future(Address object) {
     const auto type = objects_.type_of(object);
@@ -317,6 +305,7 @@ class AsyncioTasks {
     own_.codes.add(objects_, codes);
     std::vector<PythonTask> tasks(raw.size());
     for (std::size_t i = 0; i < raw.size(); ++i) fill(raw[i], tasks[i]);
+    for (std::size_t i : waiting) tasks[i].computes = needs_.chained(raw[i].task);
     for (std::size_t k = 0; k < waiting.size(); ++k) {
       add_stack(chains[k], tasks[waiting[k]]);
       add_awaited(raw[waiting[k]], chains[k], tasks[waiting[k]]);
@@ -398,12 +387,17 @@ class AsyncioTasks {
     task.awaits_object = raw.waiter;
     task.awaits = awaited(raw.waiter, chain);
     task.wakes_at = wake_time(chain);
+    TaskNeeds found = needs_.read(raw.waiter, chain);
+    task.needs = std::move(found.needs);
+    task.needs_known = found.known;
+    task.lock = found.lock;
+    task.holds = std::move(found.holds);
   }
 
   std::string awaited(Address waiter, const AwaitChain& chain) {
     const std::string type = objects_.type_name_of(waiter);
     if (type.empty()) return "";
-    if (is_c_task(waiter) || objects_.attribute(waiter, "_coro")) return "task '" + task_name(waiter) + "'";
+    if (is_task(waiter)) return "task '" + task_name(waiter) + "'";
     if (last_part(type, '.') == "_GatheringFuture") return gather(waiter);
     const std::string function = library_function(chain);
     if (!function.empty()) return function;
@@ -501,11 +495,16 @@ class AsyncioTasks {
     return found != nullptr ? std::optional(*found) : std::nullopt;
   }
 
-  // Name of the Python function that was the first to ask for a future's end.
-  std::string callback_name(Address future) {
-    if (!is_c_future(future) || layout_.function_name < 0) return "";
+  // The Python function that was the first to ask for a future's end.
+  Address first_callback(Address future) {
+    if (!is_c_future(future)) return 0;
     const Address callback = word(future, 1);
-    if (objects_.type_name_of(callback) != "function") return "";
+    return objects_.type_name_of(callback) == "function" ? callback : 0;
+  }
+
+  std::string callback_name(Address future) {
+    const Address callback = first_callback(future);
+    if (callback == 0 || layout_.function_name < 0) return "";
     const auto name = reader_.read_value<Address>(callback + static_cast<Address>(layout_.function_name));
     return name ? objects_.text(*name).value_or("") : "";
   }
@@ -518,6 +517,7 @@ class AsyncioTasks {
   const std::vector<ThreadState>& threads_;
   const std::size_t first_;
   PythonState& state_;
+  TaskNeedsReader needs_;
   AsyncLayout async_;
   Address task_class_ = 0;
   Address future_class_ = 0;

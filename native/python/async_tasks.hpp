@@ -36,6 +36,13 @@ struct PythonTask {
   // When a timer of its own ends the wait (sleep, wait_for, asyncio.timeout): time of the monotonic clock, in
   // seconds.
   std::optional<double> wakes_at;
+  // See TaskNeeds. `computes`: the future of concurrent.futures that is done when the task is, by which
+  // another thread waits for it; 0: none.
+  std::vector<Address> needs;
+  bool needs_known = false;
+  Address lock = 0;
+  std::vector<Address> holds;
+  Address computes = 0;
   std::vector<TaskFrame> stack;  // innermost first
   std::string problem;           // why the stack is not whole
 };

@@ -298,29 +298,6 @@ class LockSearch {
     return false;
   }
 
-  // Whether code calls by one of these names; also if that cannot be told. co_names comes before
-  // co_exceptiontable since 3.11, and before co_varnames up to then (Include/cpython/code.h).
-  bool may_call(Address code, std::span<const std::string_view> wanted) {
-    const Layout& layout = own_.layout();
-    const int after = layout.minor >= 11 ? layout.code_exceptions : layout.code_names;
-    if (after < 8 || !plausible(code)) return true;
-    const auto names = own_.reader.read_value<Address>(code + static_cast<Address>(after - 8));
-    if (!names || objects_.type_name_of(*names) != "tuple") return true;
-    for (const auto& name : objects_.texts(objects_.tuple(*names))) {
-      if (!name || std::find(wanted.begin(), wanted.end(), *name) != wanted.end()) return true;
-    }
-    return false;
-  }
-
-  // The standard library gives back no lock of the program's, but for Condition.wait(): see gave_it_up().
-  bool is_standard_library(std::string_view file) const {
-    const std::string folder = "/python3." + std::to_string(own_.layout().minor);
-    const auto at = file.find(folder);
-    if (at == std::string_view::npos || file.find("-packages/") != std::string_view::npos) return false;
-    const auto rest = file.substr(at + folder.size());
-    return rest.starts_with('/') || rest.starts_with("t/");
-  }
-
   // The `with` of an object whose __exit__ takes a lock again, or that runs a generator which nothing is
   // known of, lies on the value stack from `first` on: it may have given the lock back for as long as its
   // body lasts.
@@ -344,7 +321,7 @@ class LockSearch {
       // PyFunctionObject: func_code after func_name and func_qualname, before 3.10 right after the header.
       const auto at = layout.minor >= 10 ? function + static_cast<Address>(layout.function_name) + 16
                                          : function + static_cast<Address>(layout.after_header(0));
-      if (may_call(own_.reader.read_value<Address>(at).value_or(0), kTakes)) return true;
+      if (own_.may_call(own_.reader.read_value<Address>(at).value_or(0), kTakes)) return true;
     }
     return false;
   }
@@ -354,7 +331,7 @@ class LockSearch {
     static constexpr std::string_view kGives[] = {"release", "release_lock", "__exit__"};
     for (const PythonFrame& frame : thread.frames) {
       const bool outermost = &frame == &held_in;
-      if (!is_standard_library(frame.file) && may_call(frame.code, kGives)) return true;
+      if (!own_.is_standard_library(frame.file) && own_.may_call(frame.code, kGives)) return true;
       const std::size_t end = std::min(frame.slots.size(), frame.first_stack_slot + frame.live_stack);
       std::size_t first = frame.first_stack_slot;
       if (outermost) {

@@ -217,6 +217,25 @@ std::vector<Address> Objects::list(Address object) const {
   return words(*items, static_cast<std::size_t>(*size));
 }
 
+// PySetObject {head, fill, used, mask, table of {key, hash}}.
+std::vector<Address> Objects::set(Address object) const {
+  constexpr std::uint64_t kMaxSlots = 1 << 18;
+  std::array<Address, 4> head{};
+  if (!plausible(object) || !reader_.read(object + static_cast<Address>(layout_.after_header(0)),
+                                          std::as_writable_bytes(std::span(head)))) {
+    return {};
+  }
+  const auto [fill, used, mask, table] = head;
+  if (used == 0 || used > fill || fill > mask + 1 || mask >= kMaxSlots || !plausible(table)) return {};
+  std::vector<std::array<Address, 2>> entries(mask + 1);
+  if (!reader_.read(table, std::as_writable_bytes(std::span(entries)))) return {};
+  std::vector<Address> keys;
+  for (const auto& [key, hash] : entries) {
+    if (plausible(key)) keys.push_back(key);
+  }
+  return keys;
+}
+
 std::vector<Objects::Item> Objects::table(Address keys) const {
   const auto head = table_head(keys);
   if (!head || head->count == 0) return {};

@@ -290,6 +290,28 @@ std::optional<Address> PythonProcess::State::local_object(const PythonThread& th
   return std::nullopt;
 }
 
+// co_names comes before co_exceptiontable since 3.11, and before co_varnames up to then
+// (Include/cpython/code.h).
+bool PythonProcess::State::may_call(Address code, std::span<const std::string_view> wanted) {
+  const int after = layout().minor >= 11 ? layout().code_exceptions : layout().code_names;
+  if (after < 8 || !plausible(code)) return true;
+  const auto names = reader.read_value<Address>(code + static_cast<Address>(after - 8));
+  if (!names || objects.type_name_of(*names) != "tuple") return true;
+  for (const auto& name : objects.texts(objects.tuple(*names))) {
+    if (!name || std::find(wanted.begin(), wanted.end(), *name) != wanted.end()) return true;
+  }
+  return false;
+}
+
+// The standard library gives back no lock of the program's, but for Condition.wait().
+bool PythonProcess::State::is_standard_library(std::string_view file) const {
+  const std::string folder = "/python3." + std::to_string(layout().minor);
+  const auto at = file.find(folder);
+  if (at == std::string_view::npos || file.find("-packages/") != std::string_view::npos) return false;
+  const auto rest = file.substr(at + folder.size());
+  return rest.starts_with('/') || rest.starts_with("t/");
+}
+
 std::optional<SimpleValue> PythonProcess::frame_local(const PythonThread& thread, std::size_t index,
                                                       std::string_view name) {
   if (!state_->runtime.layout) return std::nullopt;

@@ -66,6 +66,9 @@ struct PythonProcess::State {
   std::optional<Value> value_from(std::optional<Address> object, std::string_view rest,
                                   ValueLimits limits = {});
   std::optional<Address> content(Address slot);  // through a cell
+  // Whether code calls by one of these names; also if that cannot be told.
+  bool may_call(Address code, std::span<const std::string_view> wanted);
+  bool is_standard_library(std::string_view file) const;
 };
 
 }  // namespace hangtrace::python

@@ -549,6 +549,16 @@ TEST_CASE("once: the one thread that runs the initialisation, by what it was cal
   CHECK(owner({{79, elsewhere}}) == std::nullopt);
   CHECK(owner({{79, running}, {80, running}}) == std::nullopt);
   CHECK(owner({{79, running, &waiting}}) == std::nullopt);
+  // Who came to it again out of the initialisation waits for itself.
+  std::vector<FrameHint> again = under("__pthread_once_slow");
+  again.resize(2);
+  again.insert(again.end(),
+               {{"init()", program}, {"__pthread_once_slow", libc, stack, stack + sizeof words}});
+  CHECK(owner({{75, again, &waiting}, {79, waiter, &waiting}}) == 75);
+  CHECK(owner({{75, again, &waiting}, {79, running}}) == std::nullopt);
+  // Two frames of one call are no second call.
+  again.erase(again.begin() + 2);
+  CHECK(owner({{75, again, &waiting}}) == std::nullopt);
 }
 
 TEST_CASE("once: a local variable is initialised by who is deeper in its function") {
@@ -569,4 +579,25 @@ TEST_CASE("once: a local variable is initialised by who is deeper in its functio
   find_initialiser(lock, waiter, others, memory);
   CHECK(lock.owner == 79);
   CHECK_FALSE(lock.owner_exact);
+}
+
+TEST_CASE("once: a local variable whose initialisation asks for it again") {
+  const BufferReader memory;
+  Lock waiting;
+  waiting.kind = Kind::once;
+  waiting.address = waiting.call.word = base;
+  const auto owner = [&](Address outer_pc) {
+    const std::vector<FrameHint> waiter{{"syscall", libc},
+                                        {"__cxa_guard_acquire", "/libstdc++.so.6"},
+                                        {"instance()", program, 0, 0, 0x1100},
+                                        {"Slow::Slow()", program},
+                                        {"instance()", program, 0, 0, outer_pc}};
+    Lock lock = waiting;
+    const std::array<StackOf, 1> others{StackOf{75, waiter, &waiting}};
+    find_initialiser(lock, waiter, others, memory);
+    return lock.owner;
+  };
+  CHECK(owner(0x1140) == 75);
+  CHECK(owner(0x1080) == std::nullopt);  // called itself before it came to the variable
+  CHECK(owner(0) == std::nullopt);
 }

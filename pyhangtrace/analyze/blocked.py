@@ -26,8 +26,8 @@ class Standing(str, Enum):
 
 # Waits of the group for its members: the waiting has not left the group yet.
 GROUP_KINDS = frozenset({WaitKind.COLLECTIVE, WaitKind.P2P, WaitKind.RENDEZVOUS})
-# Locks that may be held by whom nothing records.
-MAY_BE_UNOWNED = frozenset({WaitKind.MUTEX, WaitKind.RWLOCK, WaitKind.PYTHON_LOCK})
+# Locks that may be held, and initialisations that may be run, by whom nothing records.
+MAY_BE_UNOWNED = frozenset({WaitKind.MUTEX, WaitKind.RWLOCK, WaitKind.PYTHON_LOCK, WaitKind.ONCE})
 
 
 # Without slots, which only __init__ could fill: see `changed`.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyhangtrace.analyze import event_loops, holders, python_objects
+from pyhangtrace.analyze import holders, python_objects
 from pyhangtrace.analyze.blocked import Blocked, Standing, changed
 from pyhangtrace.analyze.calls import Meaning, has_function, path_has
 from pyhangtrace.analyze.progress import Progress
@@ -211,5 +211,4 @@ def worker_loop(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked |
         cause=Kind.IDLE,
         basis=Confidence.LIKELY,
         object=WaitObject(name=call.op),
-        evidence=(*draft.evidence, *event_loops.told(scene, sample)),
     )

@@ -1,81 +1,341 @@
-"""What the tasks of an event loop wait for, and whether some of them wait for each other."""
+"""Tasks of asyncio and the threads of their process in one graph: what an event loop really waits for.
+
+A loop that sleeps waits for events, whatever its tasks wait for. Only where some of them wait for each other, or where
+nothing but a thread of the same process can wake any of them, is it the loop that waits.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
+from pyhangtrace.analyze import holders, python_objects
 from pyhangtrace.analyze.blocked import Blocked, Standing
 from pyhangtrace.analyze.calls import Meaning
-from pyhangtrace.analyze.scene import Scene
-from pyhangtrace.model.evidence import Look, TaskSample, ThreadSample
-from pyhangtrace.model.kinds import Confidence, Kind, TaskKind, WaitKind
+from pyhangtrace.analyze.graph import LONG_TIMER_S, components
+from pyhangtrace.analyze.outside import watches_own_only
+from pyhangtrace.analyze.progress import Progress
+from pyhangtrace.analyze.scene import Key, Scene
+from pyhangtrace.model.evidence import Look, TaskSample
+from pyhangtrace.model.kinds import Confidence, Edge, Kind, TaskKind, WaitKind
 from pyhangtrace.model.report import WaitObject
 
 _MOST_TOLD = 4
 
+# Of a process more than the reader shows: what the others wait for is not known then.
+_MOST_TASKS = 2000
 
-def knot(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
-    """An event loop of which some tasks await each other in a circle.
+# Nodes of the graph: threads by their keys, a task as (pid, -address).
+_Node = Key
 
-    A task can be cancelled from outside, so it is no proof. A loop that only waits is told of, with what its tasks
-    await, by the rule for loops.
+
+@dataclass(frozen=True, slots=True)
+class _Graph:
+    """Pending tasks of a process that are the same in all looks, and what each node needs, all of it."""
+
+    tasks: Mapping[_Node, TaskSample]
+    edges: Mapping[_Node, tuple[_Node, ...]]
+
+    def thread(self, node: _Node) -> Key | None:
+        """The thread itself, or the one that runs the loop of a task."""
+        task = self.tasks.get(node)
+        if task is None:
+            return node
+        return (task.pid, task.tid) if task.tid is not None else None
+
+
+def settle_tasks(scene: Scene, waits: Mapping[Key, Blocked]) -> dict[Key, Blocked]:
+    """The same waits, with those of event loops, and of threads that wait for tasks, told by their tasks.
+
+    A task can be cancelled from outside, and who has a lock of asyncio is known by frames, so none of it is a proof.
     """
-    if draft.call is None or draft.call.meaning is not Meaning.EVENT_LOOP:
-        return None
-    looks = [look for look in scene.evidence.looks if _tasks(look, sample)]
-    rings = [_ring(_tasks(look, sample)) for look in looks]
-    if not rings or not rings[-1]:
-        return None
-    members = [[task.address for task in ring] for ring in rings]
-    if any(each != members[-1] for each in members):
-        return None
-    names = ", ".join(task.name for task in rings[-1])
-    return replace(
-        draft,
-        kind=WaitKind.POLL,
-        standing=Standing.FIRM,
-        cause=Kind.LOCK_CYCLE,
-        basis=Confidence.LIKELY,
-        object=WaitObject(name=f"tasks {names}"),
-        targets=(draft.key,),
-        ends_by_itself=False,
-        evidence=(*draft.evidence, *(f"task {task.name} awaits {task.awaits}" for task in rings[-1])),
+    settled = dict(waits)
+    for pid in sorted({task.pid for task in scene.evidence.looks[-1].tasks}):
+        graph = _graph(scene, waits, pid)
+        tied: set[Key] = set()
+        for ring in _rings(graph):
+            for knotted, wait in _knot(waits, graph, ring).items():
+                if knotted not in tied:
+                    settled[knotted] = wait
+            tied.update(key for node in ring if (key := graph.thread(node)) is not None)
+        for loop in scene.threads_of(pid):
+            if loop in waits and loop not in tied and _is_loop(waits[loop]):
+                found = _awaiting_threads(scene, graph, waits[loop]) or waits[loop]
+                settled[loop] = _told(scene, graph, found)
+    return settled
+
+
+def _is_loop(wait: Blocked) -> bool:
+    return (
+        wait.call is not None
+        and wait.call.meaning is Meaning.EVENT_LOOP
+        and wait.standing is Standing.IDLE
+        and wait.kind is WaitKind.POLL
     )
 
 
-def told(scene: Scene, sample: ThreadSample) -> tuple[str, ...]:
-    """What pending tasks of the loop await, as evidence."""
-    tasks = [task for task in _tasks(scene.evidence.looks[-1], sample).values() if task.awaits is not None]
-    more = len(tasks) - _MOST_TOLD
-    lines = [f"task {task.name} awaits {task.awaits}" for task in tasks[:_MOST_TOLD]]
-    return (*lines, f"{more} more tasks") if more > 0 else tuple(lines)
+# -- the graph -------------------------------------------------------------------------------------------------
 
 
-def _tasks(look: Look, sample: ThreadSample) -> Mapping[int, TaskSample]:
-    """Pending tasks of the loop that a thread runs, by address."""
+def _graph(scene: Scene, waits: Mapping[Key, Blocked], pid: int) -> _Graph:
+    tasks = _pending(scene, pid)
+    holding: dict[int, list[_Node]] = {}
+    computed: dict[int, _Node] = {}
+    for node, task in tasks.items():
+        for lock in task.holds:
+            holding.setdefault(lock, []).append(node)
+        if task.computes is not None:
+            computed[task.computes] = node
+    edges: dict[_Node, tuple[_Node, ...]] = {}
+    for node, task in tasks.items():
+        needed = [each for address in _needs(task) for each in _doing(scene, tasks, pid, address)]
+        had_by = holding.get(task.lock, []) if task.lock is not None else []
+        if len(had_by) == 1:
+            needed.append(had_by[0])
+        loop = (pid, task.tid) if task.tid is not None else None
+        if loop is not None and loop in waits and not _is_loop(waits[loop]):
+            needed.append(loop)  # no task goes on while its thread is held up in one of them
+        edges[node] = tuple(dict.fromkeys(needed))
+    for key in scene.threads_of(pid):
+        wait = waits.get(key)
+        if wait is None or _is_loop(wait) or wait.progress in (Progress.MOVING, Progress.RUNNING):
+            continue
+        if wait.standing is Standing.FIRM and (wait.edge is Edge.ALL or len(wait.targets) == 1):
+            edges[key] = wait.targets
+        else:
+            edges[key] = tuple(
+                computed[address] for address in python_objects.awaited(scene, wait) if address in computed
+            )
+    let_go = {node for node, task in tasks.items() if _times_out(task)}
+    let_go |= _needed_by(let_go, edges)
+    let_go |= {
+        key
+        for key in edges
+        if key in waits and waits[key].ends_by_itself and not _is_long(waits[key].lasts_s)
+    }
+    return _Graph(tasks, {node: () if node in let_go else needed for node, needed in edges.items()})
+
+
+def _pending(scene: Scene, pid: int) -> dict[_Node, TaskSample]:
+    """Tasks that waited for the same in all looks that show any of the process."""
+    looks = [found for look in scene.evidence.looks if (found := _of_look(look, pid))]
     return {
-        task.address: task
-        for task in look.tasks
-        if (task.pid, task.tid) == (sample.pid, sample.tid)
-        and task.kind is TaskKind.ASYNCIO
-        and not task.done
-        and not task.moved
+        node: task
+        for node, task in (looks[-1] if looks else {}).items()
+        if all(node in found and _wants(found[node]) == _wants(task) for found in looks)
     }
 
 
-def _ring(tasks: Mapping[int, TaskSample]) -> tuple[TaskSample, ...]:
-    """The first circle of tasks, from its lowest address on; () if there is none."""
-    seen: set[int] = set()
-    for start in sorted(tasks):
-        path: list[int] = []
-        at: int | None = start
-        while at is not None and at in tasks and at not in seen:
-            seen.add(at)
+def _of_look(look: Look, pid: int) -> dict[_Node, TaskSample]:
+    return {
+        (pid, -task.address): task
+        for task in look.tasks
+        if task.pid == pid and task.kind is TaskKind.ASYNCIO and not task.done and not task.moved
+    }
+
+
+def _wants(task: TaskSample) -> tuple[object, ...]:
+    return task.awaits_address, task.needs, task.lock, task.holds
+
+
+def _needs(task: TaskSample) -> tuple[int, ...]:
+    return task.needs or ((task.awaits_address,) if task.awaits_address is not None else ())
+
+
+def _doing(scene: Scene, tasks: Mapping[_Node, TaskSample], pid: int, address: int) -> tuple[_Node, ...]:
+    """The task of that address, or the thread that works on the future of that address."""
+    if (pid, -address) in tasks:
+        return ((pid, -address),)
+    return python_objects.working_on(scene, pid, address)
+
+
+def _times_out(task: TaskSample) -> bool:
+    return task.wakes_in_s is not None and not _is_long(task.wakes_in_s)
+
+
+def _is_long(left_s: float | None) -> bool:
+    return left_s is not None and left_s > LONG_TIMER_S
+
+
+def _needed_by(start: Iterable[_Node], edges: Mapping[_Node, tuple[_Node, ...]]) -> set[_Node]:
+    """All tasks that these need, directly or not: whoever gives up cancels what it waits for."""
+    found: set[_Node] = set()
+    todo = list(start)
+    while todo:
+        for node in edges.get(todo.pop(), ()):
+            if node[1] < 0 and node not in found:
+                found.add(node)
+                todo.append(node)
+    return found
+
+
+# -- tasks that wait for each other ------------------------------------------------------------------------------
+
+
+def _rings(graph: _Graph) -> list[tuple[_Node, ...]]:
+    """One circle of each knot that a task has a part in, from its lowest member on."""
+
+    def edges(node: _Node) -> tuple[_Node, ...]:
+        return graph.edges.get(node, ())
+
+    rings = []
+    for knot in components(sorted(graph.edges), edges):
+        members = set(knot)
+        if members.isdisjoint(graph.tasks) or (len(knot) == 1 and knot[0] not in edges(knot[0])):
+            continue
+        path: list[_Node] = []
+        at = next(node for node in knot if node in graph.tasks)
+        while at not in path:
             path.append(at)
-            at = tasks[at].awaits_address
-        if at is not None and at in path:
-            ring = path[path.index(at) :]
-            first = ring.index(min(ring))
-            return tuple(tasks[address] for address in ring[first:] + ring[:first])
-    return ()
+            at = next(node for node in edges(at) if node in members)
+        ring = path[path.index(at) :]
+        first = ring.index(min(ring))
+        ring = ring[first:] + ring[:first]
+        if any(node in graph.tasks for node in ring):
+            rings.append(tuple(ring))
+    return sorted(rings)
+
+
+def _knot(waits: Mapping[Key, Blocked], graph: _Graph, ring: tuple[_Node, ...]) -> dict[Key, Blocked]:
+    """What the threads that a circle passes wait for: each for the next one, a loop of which all are for itself."""
+    names = ", ".join(graph.tasks[node].name for node in sorted(ring, reverse=True) if node in graph.tasks)
+    word = "tasks" if "," in names else "task"
+    found: dict[Key, Blocked] = {}
+    for index, node in enumerate(ring):
+        key = graph.thread(node)
+        after = ring[(index + 1) % len(ring)]
+        following = graph.thread(after)
+        if key is None or following is None or key not in waits:
+            return {}
+        own = node not in graph.tasks
+        if own and after not in graph.tasks:
+            continue  # a thread that waits for another one: as it was
+        if key == following and any(graph.thread(each) != key for each in ring):
+            continue  # the circle leaves the loop at another task
+        told = tuple(
+            f"task {task.name} {_awaits(graph, each)}"
+            for each in ring
+            if (task := graph.tasks.get(each)) is not None and (task.pid, task.tid) == key
+        )
+        wait = waits[key]
+        if not own and not _is_loop(wait):
+            continue  # it is held up itself: what it waits for is known better
+        among_tasks = key == following
+        found[key] = replace(
+            wait,
+            kind=WaitKind.POLL if among_tasks else WaitKind.CONDITION,
+            standing=Standing.FIRM,
+            # The loop goes on for its other tasks; these do not.
+            progress=Progress.REARMED if _goes_on(wait) else wait.progress,
+            cause=Kind.LOCK_CYCLE if among_tasks else Kind.UNKNOWN,
+            basis=Confidence.LIKELY,
+            object=WaitObject(name=f"{word} {names}" if among_tasks else python_objects.FUTURE),
+            targets=(following,),
+            candidates=(following,),
+            holder=None if among_tasks else holders.thread_holder(following),
+            edge=Edge.ALL,
+            ends_by_itself=False,
+            evidence=(*wait.evidence, *(told or (f"the future is that of task {graph.tasks[after].name}",))),
+        )
+    return found
+
+
+def _goes_on(wait: Blocked) -> bool:
+    return wait.progress in (Progress.MOVING, Progress.RUNNING)
+
+
+# -- tasks that wait for threads ---------------------------------------------------------------------------------
+
+
+def _awaiting_threads(scene: Scene, graph: _Graph, wait: Blocked) -> Blocked | None:
+    """A loop that nothing can wake but other threads of its process, as all its tasks wait for them, or that has a
+    lock which nobody is known to have. None: something else may wake it.
+    """
+    sample = scene.thread(wait.key)
+    if sample is None or wait.ends_by_itself or not watches_own_only(scene, wait.key):
+        return None
+    if holders.handled_signals(scene, wait.key[0]) != frozenset() or _goes_on(wait):
+        return None
+    now = _of_look(scene.evidence.looks[-1], wait.key[0])
+    mine = {node: task for node, task in now.items() if task.tid == wait.key[1]}
+    if not mine or len(now) >= _MOST_TASKS or not mine.keys() <= graph.tasks.keys():
+        return None
+    threads: set[Key] = set()
+    lock: TaskSample | None = None
+    for node, task in mine.items():
+        needed = graph.edges.get(node, ())
+        if not (task.needs_known or task.lock is not None) or task.wakes_in_s is not None:
+            return None
+        if len(needed) < len(task.needs) or any(each[1] < 0 and each not in mine for each in needed):
+            return None  # who works on one of them is not known
+        threads.update(each for each in needed if each[1] > 0)
+        if task.lock is not None and not needed:
+            lock = lock or task
+    evidence = (*wait.evidence, *_lines(graph, mine))
+    if threads:
+        ordered = tuple(sorted(threads))
+        return replace(
+            wait,
+            kind=WaitKind.CONDITION,
+            standing=Standing.FIRM,
+            cause=Kind.UNKNOWN,
+            basis=Confidence.LIKELY,
+            object=WaitObject(name=python_objects.FUTURE),
+            targets=ordered,
+            candidates=ordered,
+            holder=holders.thread_holder(ordered[0]) if len(ordered) == 1 else None,
+            edge=Edge.ANY,
+            evidence=evidence,
+        )
+    if lock is None or lock.lock is None:
+        return None
+    return replace(
+        wait,
+        kind=WaitKind.PYTHON_LOCK,
+        standing=Standing.FIRM,
+        cause=Kind.LOCK_HELD,
+        basis=Confidence.LIKELY,
+        object=WaitObject(address=hex(lock.lock), name="asyncio.Lock"),
+        candidates=holders.siblings(scene, wait.key),
+        evidence=(
+            *evidence,
+            "asyncio records no owner of a Lock, and no task stands in an `async with` of it",
+        ),
+    )
+
+
+# -- words -------------------------------------------------------------------------------------------------------
+
+
+def _told(scene: Scene, graph: _Graph, wait: Blocked) -> Blocked:
+    """With what pending tasks of the loop await, as evidence."""
+    if wait.standing is not Standing.IDLE:
+        return wait
+    now = _of_look(scene.evidence.looks[-1], wait.key[0])
+    mine = {node: task for node, task in now.items() if task.tid == wait.key[1]}
+    working = tuple(sorted({each for node in mine for each in graph.edges.get(node, ()) if each[1] > 0}))
+    return replace(
+        wait, evidence=(*wait.evidence, *_lines(graph, mine)), candidates=working or wait.candidates
+    )
+
+
+def _lines(graph: _Graph, tasks: Mapping[_Node, TaskSample]) -> tuple[str, ...]:
+    waiting = [node for node, task in tasks.items() if task.awaits is not None]
+    lines = [f"task {tasks[node].name} {_awaits(graph, node, tasks[node])}" for node in waiting[:_MOST_TOLD]]
+    more = len(waiting) - _MOST_TOLD
+    return (*lines, f"{more} more tasks") if more > 0 else tuple(lines)
+
+
+def _awaits(graph: _Graph, node: _Node, task: TaskSample | None = None) -> str:
+    task = graph.tasks.get(node, task)
+    if task is None:
+        return ""
+    needed = graph.edges.get(node, ())
+    threads = [str(each[1]) for each in needed if each[1] > 0]
+    if task.lock is not None and needed and needed[-1] in graph.tasks:
+        return f"awaits {task.awaits} of a lock that task {graph.tasks[needed[-1]].name} has"
+    if threads and task.needs:
+        return f"awaits {task.awaits}, run by thread {', '.join(threads)}"
+    if task.current:
+        return "is where its thread is held up"
+    return f"awaits {task.awaits}"

@@ -61,8 +61,6 @@ def owned_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | 
     if lock is None or kind is None:
         return None
     owner = holders.lock_owner(scene, sample)
-    if kind is WaitKind.ONCE and owner is None:
-        return None
     died = lock.problem == holders.OWNER_DIED
     thing = holders.lock_object(sample)
     if lock.kind == "join" and owner is not None:
@@ -72,6 +70,8 @@ def owned_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | 
         never = died or problem.startswith(holders.NEVER_HAD)
         # What lies in a file of its own anybody may hold, whom nobody has looked at.
         anybody = not never and (lock.shared_file is not None or problem.endswith(holders.WHOSE_UNKNOWN))
+        # Who runs an initialisation is only seen where it was not inlined.
+        anybody = anybody or kind is WaitKind.ONCE
         return changed(
             draft,
             kind=kind,

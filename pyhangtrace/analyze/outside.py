@@ -109,16 +109,18 @@ def _listens(scene: Scene, wait: Blocked) -> bool:
         return bool(holders.handled_signals(scene, wait.key[0]))
     if wait.standing is not Standing.IDLE or wait.cause is not Kind.IDLE or wait.kind is WaitKind.QUEUE:
         return False
-    sample = scene.thread(wait.key)
-    watched = watched_descriptors(scene, sample) if sample is not None and wait.kind is WaitKind.POLL else ()
     # A loop that watches nothing but its own wake-up channel waits for its own process, or for a signal.
-    own = [
-        fd
-        for fd in watched
-        if fd.kind in (FdKind.PIPE, FdKind.SOCKET) and holders.writers(fd) == (wait.key[0],)
-    ]
-    alone = bool(watched) and len(own) == len(watched)
+    alone = wait.kind is WaitKind.POLL and watches_own_only(scene, wait.key)
     return not alone or bool(holders.handled_signals(scene, wait.key[0]))
+
+
+def watches_own_only(scene: Scene, key: Key) -> bool:
+    """Whether all that a thread polls for are pipes and sockets whose other end is in its own process only."""
+    sample = scene.thread(key)
+    watched = watched_descriptors(scene, sample) if sample is not None else ()
+    return bool(watched) and all(
+        fd.kind in (FdKind.PIPE, FdKind.SOCKET) and holders.writers(fd) == (key[0],) for fd in watched
+    )
 
 
 def _gives_life(wait: Blocked) -> bool:

@@ -73,8 +73,8 @@ def future(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None
     if holders.lock_owner(scene, sample) is not None:
         return None  # it is not that far: somebody has the lock of the future
     wanted, edge = _futures(sample, draft.call)
-    working = [key for address in wanted for key in _working_on(scene, sample.pid, address)]
-    waiting = [address for address in wanted if not _working_on(scene, sample.pid, address)]
+    working = [key for address in wanted for key in working_on(scene, sample.pid, address)]
+    waiting = [address for address in wanted if not working_on(scene, sample.pid, address)]
     found = replace(
         draft,
         kind=WaitKind.CONDITION,
@@ -121,7 +121,17 @@ def _futures(sample: ThreadSample, call: Call) -> tuple[tuple[int, ...], Edge]:
     return (), Edge.ALL
 
 
-def _working_on(scene: Scene, pid: int, address: int) -> tuple[Key, ...]:
+def awaited(scene: Scene, wait: Blocked) -> tuple[int, ...]:
+    """Addresses of the futures that a thread waits for, all of which it needs; () for another wait."""
+    sample = scene.thread(wait.key)
+    if sample is None or wait.call is None or wait.call.meaning is not Meaning.FUTURE:
+        return ()
+    wanted, edge = _futures(sample, wait.call)
+    return wanted if edge is Edge.ALL or len(wanted) == 1 else ()
+
+
+def working_on(scene: Scene, pid: int, address: int) -> tuple[Key, ...]:
+    """The threads that work on a future."""
     return tuple(
         key
         for key, value in _values(scene, pid, "future")

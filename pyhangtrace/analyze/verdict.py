@@ -170,14 +170,19 @@ def _has_a_say(case: Case, key: Key) -> bool:
         return case.judged.fate(key) in (Fate.CYCLE,) or wait.cause is Kind.IPC_PIPE_FULL
     if wait.kind is WaitKind.PYTHON_LOCK and wait.holder is None and not wait.targets:
         # A plain lock may be somebody's signal: whoever listens to the world may yet release it.
-        listening = (Standing.IDLE, Standing.OPAQUE, Standing.RUNNING)
         return not any(
-            key in case.judged.listening or (key in case.waits and case.waits[key].standing in listening)
+            key in case.judged.listening or (key in case.waits and _may_be_woken(case.waits[key]))
             for key in wait.candidates
         )
     if wait.kind in (WaitKind.IO, WaitKind.PAGE_FAULT):
         return (wait.since_s or 0.0) >= SETTLED_S
     return True
+
+
+def _may_be_woken(wait: Blocked) -> bool:
+    """By the world outside. Who waits for a signal of its own process, as for a condition, is not."""
+    outside = wait.standing is Standing.IDLE and wait.cause is Kind.IDLE
+    return outside or wait.standing in (Standing.OPAQUE, Standing.RUNNING)
 
 
 def _all_stopped(case: Case) -> bool:

@@ -12,7 +12,6 @@ from dataclasses import replace
 
 from pyhangtrace.analyze import (
     call_waits,
-    event_loops,
     ipc_waits,
     lock_waits,
     python_objects,
@@ -119,7 +118,6 @@ _RULES: tuple[_Rule, ...] = (
     python_objects.future,
     call_waits.loader,
     syscall_waits.child,
-    event_loops.knot,
     call_waits.worker_loop,
     lock_waits.shared_lock,
     syscall_waits.file_lock,

@@ -131,11 +131,13 @@ def waiting(case: Case, key: Key) -> str:
     if wait.kind in (WaitKind.POLL, WaitKind.SOCKET) and wait.object.name in ("signal", "connection"):
         thing = f"a {wait.object.name}"
     if wait.kind is WaitKind.POLL and wait.cause is Kind.LOCK_CYCLE:
-        thing = f"{wait.object.name}, which await each other"
+        thing = _knot_of_tasks(wait.object.name or "")
     if wait.kind is WaitKind.JOIN and wait.holder is None:
         thing = "the end of a thread"
     if wait.kind is WaitKind.CONDITION and wait.object.name == FUTURE:
         thing = "the result of a future"
+    if wait.kind is WaitKind.PYTHON_LOCK and wait.object.name is not None:
+        thing = f"an {wait.object.name}"
     if wait.kind is WaitKind.RENDEZVOUS and wait.object.name == "store":
         thing = "a key of the store"
     if wait.cause is Kind.WORKER_STUCK:
@@ -147,6 +149,12 @@ def waiting(case: Case, key: Key) -> str:
     if wait.cause is Kind.IPC_PIPE_FULL:
         return f"writes to a full {wait.kind.value}{_holder(case, wait)}{age}"
     return f"waits for {thing}{path}{_holder(case, wait)}{where(case, key)}{age}"
+
+
+def _knot_of_tasks(tasks: str) -> str:
+    """`tasks a, b, which await each other`; of one task alone, itself."""
+    alone = "," not in tasks
+    return f"{tasks}, which awaits itself" if alone else f"{tasks}, which await each other"
 
 
 def _at_work(case: Case, key: Key) -> str:
@@ -186,9 +194,10 @@ def _holder(case: Case, wait: Blocked) -> str:
     if wait.kind in (WaitKind.PIPE, WaitKind.SOCKET, WaitKind.POLL):
         return f" whose other end is with pid {holder.pid}"
     if holder.pid == wait.key[0] and holder.tid is not None:
+        runs = wait.kind is WaitKind.ONCE
         if (holder.pid, holder.tid) == wait.key:
-            return " that it holds itself"
-        return f" held by {thread(case, (holder.pid, holder.tid))}"
+            return f" that it {'runs' if runs else 'holds'} itself"
+        return f" {'run' if runs else 'held'} by {thread(case, (holder.pid, holder.tid))}"
     return f" held by pid {holder.pid}"
 
 

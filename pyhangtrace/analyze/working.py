@@ -37,6 +37,7 @@ _OF_SOMEBODY = frozenset(
     {
         WaitKind.MUTEX,
         WaitKind.RWLOCK,
+        WaitKind.ONCE,
         WaitKind.PYTHON_LOCK,
         WaitKind.GIL,
         WaitKind.IMPORT_LOCK,

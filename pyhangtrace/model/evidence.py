@@ -208,7 +208,10 @@ class TaskSample:
     sure. `awaits` is what it waits for ("Queue.get", "sleep", "task 'reader'", "gather of 3, 2 pending",
     "Future", "ready": for its turn only), None if that is not known; `awaits_address` the future or task,
     which is the `address` of another sample where that is a task. `wakes_in_s` is what is left of a
-    sleep, or until a timeout of its own ends the wait.
+    sleep, or until a timeout of its own ends the wait. `needs` are the addresses of tasks, and of futures that other
+    threads work on, all of which have to be done before it goes on; with `needs_known` nothing else would let it.
+    `lock` is the asyncio.Lock that it waits for, `holds` are those in whose `async with` it is suspended. `computes`
+    is the future by which another thread waits for its end.
     `frames` are innermost first, from what it awaits out to the task's own coroutine; `problem` says why they
     are not whole. `exception` is the type of the exception that ended it.
     """
@@ -224,6 +227,11 @@ class TaskSample:
     exception: str | None = None
     awaits: str | None = None
     awaits_address: int | None = None
+    needs: tuple[int, ...] = ()
+    needs_known: bool = False
+    lock: int | None = None
+    holds: tuple[int, ...] = ()
+    computes: int | None = None
     wakes_in_s: float | None = None
     frames: tuple[Frame, ...] = ()
     problem: str | None = None

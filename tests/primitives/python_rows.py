@@ -276,7 +276,38 @@ def _asyncio() -> list[PythonRow]:
         row("asyncio.gather", "gather of 2"),
         row("asyncio.wait_for"),
         PythonRow(name="asyncio cycle", mode="alone", members=("waiter",), waiter=Waits.POLL, proof="likely"),
-        row("asyncio.to_thread", holder=Waits.SLEEP),
+        PythonRow(
+            name="asyncio.to_thread",
+            mode="alone",
+            kinds=("condition",),
+            owner=Owner.BY_FRAMES,
+            addressed=False,
+            waiter=Waits.POLL,
+        ),
+        *(
+            PythonRow(name=name, mode="alone", members=("waiter",), waiter=Waits.POLL, proof="likely")
+            for name in (
+                "asyncio.Lock ring",
+                "asyncio.Lock ring behind a server",
+                "asyncio.Condition and Lock",
+                "asyncio.Lock in itself",
+            )
+        ),
+        PythonRow(
+            name="asyncio.Lock by acquire",
+            mode="alone",
+            kinds=("python_lock",),
+            owner=Owner.NOBODY,
+            waiter=Waits.POLL,
+            holder=None,
+        ),
+        PythonRow(
+            name="task, worker and thread",
+            mode="alone",
+            members=("member0", "member1", "member2"),
+            waiter=Waits.ANY,
+            proof="likely",
+        ),
     ]
 
 
@@ -303,6 +334,10 @@ def _healthy() -> list[PythonRow]:
         row("server beyond the end"),
         row("socketserver", Waits.POLL),
         row("select of an own pair", Waits.POLL),
+        row("asyncio ring that times out", Waits.POLL),
+        row("asyncio.Lock given up in its block", Waits.POLL),
+        row("server in a worker of a loop", Waits.POLL),
+        row("thread of a task that serves", Waits.POLL),
     ]
 
 

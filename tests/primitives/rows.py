@@ -214,6 +214,7 @@ def _glibc() -> list[Row]:
             members=("member0", "member1"),
             proof="likely",
         ),
+        row("once in once", "once", Owner.BY_FRAMES, mode="ring1", members=("member0",), proof="likely"),
         _backoff(Flavour.C),
     ]
 
@@ -257,6 +258,18 @@ def _cpp() -> list[Row]:
         row("atomic_flag", "condition", nobody, addressed=False),
         row("call_once", "once", Owner.BY_FRAMES),
         row("static", "once", Owner.BY_FRAMES, addressed=False),
+        *(
+            row(
+                name,
+                "once",
+                Owner.BY_FRAMES,
+                mode="ring1",
+                addressed=False,
+                members=("member0",),
+                proof="likely",
+            )
+            for name in ("call_once in itself", "static in itself")
+        ),
         row("thread", "join", addressed=False),
         row("jthread", "join", addressed=False),
     ]

@@ -5,6 +5,7 @@ import asyncio
 import json
 import os
 import sys
+import threading
 
 SINCE_311 = sys.version_info >= (3, 11)
 SINCE_312 = sys.version_info >= (3, 12)
@@ -116,6 +117,21 @@ async def locked(lock):
         pass
 
 
+async def unlocked(lock, event):
+    """Gives its lock up for the body of the block."""
+    async with lock:
+        lock.release()
+        try:
+            await event.wait()
+        finally:
+            await lock.acquire()
+
+
+async def for_a_thread(event):
+    asyncio.current_task().set_name("for-a-thread")
+    await event.wait()
+
+
 async def gathered(event):
     await asyncio.gather(event.wait(), asyncio.sleep(0), event.wait())
 
@@ -183,6 +199,9 @@ async def main():
     start("put", forever(full.put(1)), "Queue.put")
     start("holder", holding(lock, event), "Event.wait")
     start("locked", locked(lock), "Lock.acquire")
+    free = asyncio.Lock()
+    start("unlocked", unlocked(free, event), "Event.wait")
+    start("taker", holding(free, event), "Event.wait")
     start("semaphore", forever(taken.acquire()), "Semaphore.acquire")
     start("condition", conditional(asyncio.Condition()), "Condition.wait")
     start("gather", gathered(event), "gather of 3, 2 pending")
@@ -211,8 +230,16 @@ async def main():
         eager = asyncio.eager_task_factory(loop, forever(event.wait()), name="eager")
         tasks.append(eager)
         expected["eager"] = "Event.wait"
+
+    def wait_for_task():
+        asyncio.run_coroutine_threadsafe(for_a_thread(event), loop).result()
+
+    expected["for-a-thread"] = "Event.wait"
+    threading.Thread(target=wait_for_task, daemon=True).start()
     for _ in range(20):
         await asyncio.sleep(0)
+    while "for-a-thread" not in {task.get_name() for task in asyncio.all_tasks(loop)}:
+        await asyncio.sleep(0.001)
 
     def report():
         expected[unnamed.get_name()] = "Event.wait"

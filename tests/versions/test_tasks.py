@@ -73,6 +73,19 @@ def test_tasks_are_what_the_program_says(version: str) -> None:
         assert 5000 < found["timeout"]["wakes_in_s"] <= 6000
     assert found["holder"]["wakes_in_s"] is None
     assert found["other"]["address"] == found["task"]["awaits_address"]
+    needs = {name: (len(task["needs"]), task["needs_known"]) for name, task in found.items()}
+    assert found["task"]["needs"] == [found["other"]["address"]]
+    assert needs["gather"] == (2, True)
+    for name in ("task", "wait", "shield", "executor", *(["group"] if "group" in found else [])):
+        assert needs[name] == (1, True), name
+    for name in ("queue-0", "deep-9", "future", "stream", "semaphore", "condition", "manager"):
+        assert needs[name] == (0, False), name
+    assert found["locked"]["lock"] is not None
+    holding = {name: task["holds"] for name, task in found.items() if task["holds"]}
+    assert holding.pop("holder") == [found["locked"]["lock"]]
+    # Who gave a lock up for the body of its block has none, nor who waits for a condition.
+    assert list(holding) == ["taker"]
+    assert [name for name, task in found.items() if task["computes"]] == ["for-a-thread"]
     # Tasks that have ended are known to the interpreter until 3.13 as long as somebody keeps them.
     if "failed" in found:
         assert (found["failed"]["done"], found["failed"]["exception"]) == (True, "KeyError")

@@ -216,6 +216,39 @@ void want_static(int) {
   initialised_once();
 }
 
+void come_again() {
+  pthread_barrier_wait(started);
+  be_member(0);
+  about_to_want(nullptr);
+}
+
+void call_again() {
+  come_again();
+  std::call_once(flags[0], call_again);
+}
+
+void hold_once_in_itself(int) {
+  std::call_once(flags[0], call_again);
+}
+
+struct Again {
+  Again();
+};
+
+__attribute__((noinline)) Again& initialised_again() {
+  static Again again;
+  return again;
+}
+
+Again::Again() {
+  come_again();
+  initialised_again();
+}
+
+void hold_static_in_itself(int) {
+  initialised_again();
+}
+
 std::unique_ptr<std::thread> thread;
 std::unique_ptr<std::jthread> jthread;
 
@@ -274,6 +307,8 @@ int main(int argc, char** argv) {
       {"atomic_flag", make<std::atomic_flag>, nullptr, want_flag, nullptr, 0},
       {"call_once", nullptr, hold_once, want_once, nullptr, 0},
       {"static", nullptr, hold_static, want_static, nullptr, 0},
+      {"call_once in itself", nullptr, hold_once_in_itself, nullptr, nullptr, 0},
+      {"static in itself", nullptr, hold_static_in_itself, nullptr, nullptr, 0},
       {"thread", nullptr, start_thread, want_thread, stand_aside, 0},
       {"jthread", nullptr, start_jthread, want_jthread, stand_aside, 0},
   };

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pyhangtrace.analyze import analyze
-from pyhangtrace.model.evidence import FdFacts, TaskSample
-from pyhangtrace.model.kinds import Confidence, FdKind, Kind, State
+from pyhangtrace.model.evidence import FdFacts, NamedValue, TaskSample, ThreadSample
+from pyhangtrace.model.kinds import Confidence, FdKind, Kind, Part, State
 from pyhangtrace.model.report import Report
 from tests.unit.analyze import builders as b
 
@@ -17,19 +17,24 @@ LOOP = (
 )
 
 
-def task(name: str, address: int, awaits: int | None, **changes: object) -> TaskSample:
-    told = f"task at {awaits:#x}" if awaits else "Event.wait"
-    whole = TaskSample(pid=100, tid=100, name=name, address=address, awaits=told, awaits_address=awaits)
+def task(name: str, address: int, of: int | None, **changes: object) -> TaskSample:
+    """A task that awaits another one, by its address, or an event."""
+    told = f"task at {of:#x}" if of else "Event.wait"
+    whole = TaskSample(pid=100, tid=100, name=name, address=address, awaits=told, awaits_address=of)
     return replace(whole, **changes)  # type: ignore[arg-type]
 
 
-def report_of(*tasks: TaskSample, before: tuple[TaskSample, ...] | None = None) -> Report:
+def report_of(
+    *tasks: TaskSample,
+    before: tuple[TaskSample, ...] | None = None,
+    threads: tuple[ThreadSample, ...] = (),
+) -> Report:
     loop = b.on_fd(100, fd=4, syscall=b.EPOLL, frames=LOOP)
     fds = [
         FdFacts(pid=100, fd=4, kind=FdKind.EPOLL, target="anon_inode:[eventpoll]", watches=(5,)),
         b.connection(100, 5, 70, state="LISTEN"),
     ]
-    first, last = b.twice(loop, fds=fds)
+    first, last = b.twice(loop, *threads, fds=fds)
     first = replace(first, tasks=tasks if before is None else before)
     return analyze(b.evidence([b.process(100)], (first, replace(last, tasks=tasks))))
 
@@ -59,3 +64,173 @@ def test_circle_must_be_there_in_every_look_and_at_rest() -> None:
     assert report_of(*ring, before=(task("one", 16, 32), task("two", 32, None))).verdict.state is State.IDLE
     assert report_of(*(replace(each, moved=True) for each in ring)).verdict.state is State.IDLE
     assert report_of(ring[0], replace(ring[1], done=True)).verdict.state is State.IDLE
+
+
+# -- locks of asyncio ------------------------------------------------------------------------------------------
+
+
+def locking(name: str, address: int, wants: int | None, *holds: int, **changes: object) -> TaskSample:
+    """A task that wants one lock of asyncio and stands in the blocks of others."""
+    whole = TaskSample(
+        pid=100,
+        tid=100,
+        name=name,
+        address=address,
+        awaits="Lock.acquire",
+        awaits_address=address + 8,
+        lock=wants,
+        holds=holds,
+    )
+    return replace(whole, **changes)  # type: ignore[arg-type]
+
+
+def test_tasks_that_want_each_others_locks_are_a_likely_deadlock() -> None:
+    report = report_of(locking("one", 0x1000, 0x52, 0x51), locking("two", 0x2000, 0x51, 0x52))
+    verdict = report.verdict
+    assert (verdict.state, verdict.cause, verdict.confidence) == (
+        State.HUNG,
+        Kind.LOCK_CYCLE,
+        Confidence.LIKELY,
+    )
+    assert "task one awaits Lock.acquire of a lock that task two has" in report.waits[0].evidence
+
+
+def test_task_that_wants_the_lock_it_has_awaits_itself() -> None:
+    report = report_of(locking("one", 0x1000, 0x51, 0x51))
+    assert report.verdict.cause is Kind.LOCK_CYCLE
+    assert "task one, which awaits itself" in report.verdict.summary
+
+
+def test_lock_in_whose_blocks_two_tasks_stand_has_no_holder() -> None:
+    tasks = (
+        locking("one", 0x1000, 0x52, 0x51),
+        locking("two", 0x2000, 0x51, 0x52),
+        locking("three", 0x3000, None, 0x52, awaits="Event.wait"),
+    )
+    assert report_of(*tasks).verdict.state is State.IDLE
+
+
+def test_circle_of_tasks_that_a_timeout_breaks_is_none() -> None:
+    ring = (locking("one", 0x1000, 0x52, 0x51), locking("two", 0x2000, 0x51, 0x52))
+    for left, state in ((20.0, State.IDLE), (300.0, State.HUNG)):
+        timed = (ring[0], replace(ring[1], wakes_in_s=left))
+        assert report_of(*timed).verdict.state is state
+        # Who is cancelled cancels what it waits for.
+        outer = task("outer", 0x3000, None, awaits="gather of 2, 2 pending", needs=(0x1000, 0x2000))
+        assert report_of(*ring, replace(outer, wakes_in_s=left)).verdict.state is state
+
+
+# -- a loop whose tasks wait for threads -----------------------------------------------------------------------
+
+_OWN_END = b.Holder(pid=100, fd=6, mode="rw")
+_POOL = "/usr/lib/python3.11/concurrent/futures/thread.py"
+_BASE = "/usr/lib/python3.11/concurrent/futures/_base.py"
+
+
+def _self(function: str, address: int, name: str = "self") -> NamedValue:
+    return NamedValue(function=function, name=name, value=None, type="Future", address=address)
+
+
+def worker(sample: ThreadSample, future: int) -> ThreadSample:
+    """A thread of a pool that works on a future, by what it stands in."""
+    return replace(
+        sample,
+        frames=(*sample.frames, b.py("_WorkItem.run", _POOL), b.py("_worker", _POOL)),
+        named_values=(*sample.named_values, _self("_WorkItem.run", future, "future")),
+    )
+
+
+def awaiting_result(tid: int, future: int) -> ThreadSample:
+    """A thread in Future.result()."""
+    frames = (b.py("Condition.wait", b.THREADING), b.py("Future.result", _BASE), b.py("ask"))
+    values = (_self("Condition.wait", future + 64), _self("Future.result", future))
+    return b.on_python_lock(100, tid, frames=frames, named_values=values)
+
+
+def closed(
+    *tasks: TaskSample, threads: tuple[ThreadSample, ...] = (), signals: tuple[int, ...] = (2,)
+) -> Report:
+    """A loop that watches nothing but its own wake-up pair."""
+    loop = b.on_fd(100, fd=4, syscall=b.EPOLL, frames=LOOP)
+    fds = [
+        FdFacts(pid=100, fd=4, kind=FdKind.EPOLL, target="anon_inode:[eventpoll]", watches=(5,)),
+        b.connection(100, 5, 70, _OWN_END),
+    ]
+    looks = tuple(replace(look, tasks=tasks) for look in b.twice(loop, *threads, fds=fds))
+    return analyze(b.evidence([b.process(100, signals_caught=signals)], looks))
+
+
+def calling(name: str, address: int, future: int, **changes: object) -> TaskSample:
+    """A task that awaits what a worker of a pool does."""
+    return task(
+        name, address, None, awaits="a call in another thread", needs=(future,), needs_known=True, **changes
+    )
+
+
+def test_loop_all_of_whose_tasks_await_threads_waits_for_those() -> None:
+    report = closed(
+        calling("one", 0x1000, 0x5000), threads=(worker(b.asleep(100, 201, seconds=3600), 0x5000),)
+    )
+    assert (report.verdict.state, report.verdict.cause) == (State.HUNG, Kind.TIMER)
+    assert [one.tid for one in report.verdict.culprits] == [201]
+    wait = next(each for each in report.waits if each.tid == 100)
+    assert wait.holder is not None
+    assert wait.holder.tid == 201
+    assert "task one awaits a call in another thread, run by thread 201" in wait.evidence
+
+
+def test_loop_that_something_else_may_wake_waits_for_events() -> None:
+    threads = (worker(b.asleep(100, 201, seconds=3600), 0x5000),)
+    call = calling("one", 0x1000, 0x5000)
+    for report in (
+        report_of(call, threads=threads),  # it listens
+        closed(call, threads=threads, signals=(2, 15)),
+        closed(call, task("two", 0x2000, None), threads=threads),
+        closed(call, calling("two", 0x2000, 0x6000), threads=threads),  # nobody works on that
+    ):
+        assert report.verdict.state is not State.HUNG
+        assert report.verdict.culprits == ()
+    wait = next(each for each in report_of(call, threads=threads).waits if each.tid == 100)
+    assert "task one awaits a call in another thread, run by thread 201" in wait.evidence
+    assert [each.tid for each in wait.candidates] == [201]
+
+
+def test_lock_that_nobody_has_and_nothing_can_give_back() -> None:
+    report = closed(locking("one", 0x1000, 0x51))
+    verdict = report.verdict
+    assert (verdict.state, verdict.cause, verdict.confidence) == (
+        State.HUNG,
+        Kind.LOCK_HELD,
+        Confidence.LIKELY,
+    )
+    assert [one.part for one in verdict.culprits] == [Part.PARTY]
+    assert "an asyncio.Lock" in verdict.summary
+    # Another thread may have a task made that gives it back; so may who connects.
+    assert closed(locking("one", 0x1000, 0x51), threads=(b.asleep(100, 201, seconds=20),)).verdict.state in (
+        State.UNKNOWN,
+        State.IDLE,
+    )
+    assert report_of(locking("one", 0x1000, 0x51)).verdict.state is State.IDLE
+
+
+def test_circle_of_a_task_a_worker_and_a_thread() -> None:
+    """A task has a lock and awaits a worker, which wants the lock of a thread that waits for a task that wants the
+    first one."""
+    tasks = (
+        calling("one", 0x1000, 0x5000, holds=(0x51,)),
+        locking("two", 0x2000, 0x51, computes=0x6000),
+    )
+    wants = worker(b.on_python_lock(100, 201, owner=202), 0x5000)
+    assert wants.lock is not None
+    wants = replace(wants, lock=replace(wants.lock, kind="python_rlock", owner_exact=True))
+    for make in (closed, report_of):
+        verdict = make(*tasks, threads=(wants, awaiting_result(202, 0x6000))).verdict
+        assert (verdict.state, verdict.cause, verdict.confidence) == (
+            State.HUNG,
+            Kind.LOCK_CYCLE,
+            Confidence.LIKELY,
+        )
+        assert [one.tid for one in verdict.culprits] == [100, 201, 202]
+    # The task that the thread waits for does well.
+    well = (tasks[0], task("two", 0x2000, None, computes=0x6000))
+    assert report_of(*well, threads=(wants, awaiting_result(202, 0x6000))).verdict.cycle == ()

@@ -7,7 +7,7 @@ import select
 import socket
 
 import announce
-from loops import in_loop
+from loops import in_loop, want_each_other
 from shared import fork, process
 from stage import KEEP, LONG_S, alone, thread
 
@@ -119,3 +119,71 @@ def server_beyond_the_end():
         socket.create_server(("127.0.0.1", 0)).accept()
 
     thread(serve)
+
+
+@alone("asyncio ring that times out")
+def ring_that_times_out():
+    async def main():
+        await asyncio.wait_for(want_each_other(asyncio.Lock(), asyncio.Lock(), []), 50)
+
+    in_loop(main)
+
+
+@alone("asyncio.Lock given up in its block")
+def lock_given_up():
+    """One stands in the block of the first lock and wants the second, one the other way round; but a server has the
+    first one, which was given up for the time of the block."""
+
+    async def main():
+        first, second, given, taken = asyncio.Lock(), asyncio.Lock(), asyncio.Event(), asyncio.Event()
+
+        async def waits():
+            async with second:
+                await taken.wait()
+                async with first:
+                    pass
+
+        async def gives_up():
+            async with first:
+                first.release()
+                given.set()
+                try:
+                    async with second:
+                        pass
+                finally:
+                    await first.acquire()
+
+        async def serves():
+            await given.wait()
+            await first.acquire()
+            taken.set()
+            async with await asyncio.start_server(print, "127.0.0.1", 0) as server:
+                await server.serve_forever()
+
+        await asyncio.gather(waits(), gives_up(), serves())
+
+    in_loop(main)
+
+
+@alone("server in a worker of a loop")
+def server_in_a_worker():
+    async def main():
+        listener = socket.create_server(("127.0.0.1", 0))
+        await asyncio.get_running_loop().run_in_executor(None, listener.accept)
+
+    in_loop(main)
+
+
+@alone("thread of a task that serves")
+def thread_of_a_task_that_serves():
+    async def main():
+        loop = asyncio.get_running_loop()
+        listener = socket.create_server(("127.0.0.1", 0))
+        listener.setblocking(False)
+
+        def ask():
+            asyncio.run_coroutine_threadsafe(loop.sock_accept(listener), loop).result()
+
+        await loop.run_in_executor(None, ask)
+
+    in_loop(main)

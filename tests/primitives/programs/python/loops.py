@@ -5,7 +5,7 @@ import concurrent.futures
 import threading
 
 import announce
-from stage import KEEP, LONG_S, alone, holding
+from stage import KEEP, LONG_S, alone, holding, is_at, thread
 
 
 def in_loop(main):
@@ -103,5 +103,97 @@ def asyncio_to_thread_and_lock():
             it = pool.submit(want)
             announce.member("member0")
             it.result()
+
+    asyncio.run(main())
+
+
+async def want_each_other(first, second, both):
+    async def member(mine, other):
+        async with mine:
+            both.append(mine)
+            while len(both) < 2:
+                await asyncio.sleep(0)
+            async with other:
+                pass
+
+    await asyncio.gather(member(first, second), member(second, first))
+
+
+@alone("asyncio.Lock ring")
+def asyncio_lock_ring():
+    async def main():
+        await want_each_other(asyncio.Lock(), asyncio.Lock(), [])
+
+    in_loop(main)
+
+
+@alone("asyncio.Lock ring behind a server")
+def asyncio_lock_ring_behind_a_server():
+    async def main():
+        server = await asyncio.start_server(print, "127.0.0.1", 0)
+        KEEP.append(asyncio.ensure_future(want_each_other(asyncio.Lock(), asyncio.Lock(), [])))
+        async with server:
+            await server.serve_forever()
+
+    in_loop(main)
+
+
+@alone("asyncio.Condition and Lock")
+def asyncio_condition_ring():
+    async def main():
+        await want_each_other(asyncio.Lock(), asyncio.Condition(), [])
+
+    in_loop(main)
+
+
+@alone("asyncio.Lock in itself")
+def asyncio_lock_in_itself():
+    async def main():
+        lock = asyncio.Lock()
+        async with lock, lock:
+            pass
+
+    in_loop(main)
+
+
+@alone("asyncio.Lock by acquire")
+def asyncio_lock_by_acquire():
+    async def main():
+        lock = asyncio.Lock()
+        is_at(lock)
+        announce.member("waiter")
+        await lock.acquire()
+        await lock.acquire()
+
+    asyncio.run(main())
+
+
+@alone("task, worker and thread")
+def task_worker_and_thread():
+    """A task has a lock of asyncio and awaits a worker, which wants the lock of a thread that waits for a task."""
+    lock = threading.RLock()
+
+    def worker():
+        announce.member("member1")
+        with lock:
+            pass
+
+    async def want(wanted):
+        async with wanted:
+            pass
+
+    def holder(wanted, loop, held):
+        with lock:
+            loop.call_soon_threadsafe(held.set)
+            announce.member("member2")
+            asyncio.run_coroutine_threadsafe(want(wanted), loop).result()
+
+    async def main():
+        loop, wanted, held = asyncio.get_running_loop(), asyncio.Lock(), asyncio.Event()
+        async with wanted:
+            thread(holder, wanted, loop, held, daemon=True)
+            await held.wait()
+            announce.member("member0")
+            await loop.run_in_executor(None, worker)
 
     asyncio.run(main())

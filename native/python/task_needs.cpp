@@ -1,0 +1,226 @@
+#include "python/task_needs.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace hangtrace::python {
+namespace {
+
+constexpr std::size_t kMaxStackWords = 64;  // of one coroutine
+constexpr std::size_t kMaxHeld = 16;        // locks of one task
+constexpr int kMaxDepth = 4;                // of gathers in gathers
+
+std::string_view last_part(std::string_view text, char separator) {
+  return text.substr(text.rfind(separator) + 1);
+}
+
+}  // namespace
+
+bool TaskNeedsReader::Frame::of_asyncio(std::string_view file, std::string_view function) const {
+  const std::string_view path = code->file;
+  const std::size_t slash = path.rfind('/');
+  return slash != path.npos && path.substr(0, slash).ends_with("asyncio") && path.substr(slash + 1) == file &&
+         last_part(code->function, '.') == function;
+}
+
+Address TaskNeedsReader::word(Address object, int index) const {
+  if (!plausible(object)) return 0;
+  return own_.reader.read_value<Address>(object + static_cast<Address>(own_.layout().after_header(index)))
+      .value_or(0);
+}
+
+std::optional<Address> TaskNeedsReader::local(const Frame& frame, std::string_view name) const {
+  return own_.local_of(frame.frame->frame, frame.frame->code, name);
+}
+
+TaskNeeds TaskNeedsReader::read(Address waiter, const AwaitChain& chain) {
+  TaskNeeds found;
+  std::vector<Frame> frames;  // outermost first
+  for (const SuspendedFrame& frame : chain.frames) {
+    frames.push_back({&frame, own_.codes.find(frame.code)});
+    if (frames.back().code == nullptr) return found;
+  }
+  find_needs(waiter, frames, found);
+  find_holds(frames, found);
+  return found;
+}
+
+void TaskNeedsReader::find_needs(Address waiter, const std::vector<Frame>& frames, TaskNeeds& found) {
+  found.known = true;
+  auto inner = std::find_if(frames.rbegin(), frames.rend(), [](const Frame& frame) {
+    return last_part(frame.code->function, '.') != "__await__";  // of a Future written in Python
+  });
+  if (inner == frames.rend()) {
+    found.known = false;
+  } else if (inner->of_asyncio("locks.py", "acquire")) {
+    const auto self = local(*inner, "self");
+    if (self && lock_of(*self) == *self && is_locked(*self)) found.lock = *self;
+    found.known = found.lock != 0;
+  } else if (inner->of_asyncio("tasks.py", "_wait")) {
+    const auto how = local(*inner, "return_when");
+    const auto all = local(*inner, "fs");
+    if (how && all && objects_.text(*how) == "ALL_COMPLETED") {
+      need_all(objects_.set(*all), found, 0);
+    } else {
+      found.known = false;
+    }
+  } else if (inner->of_asyncio("taskgroups.py", "__aexit__") ||
+             inner->of_asyncio("taskgroups.py", "_aexit")) {
+    const auto self = local(*inner, "self");
+    const auto tasks = self ? objects_.attribute(*self, "_tasks") : std::nullopt;
+    need_all(tasks ? objects_.set(*tasks) : std::vector<Address>(), found, 0);
+  } else if (inner->of_asyncio("tasks.py", "wait_for") && futures_.callback(waiter) == 0 &&
+             !futures_.is_task(waiter)) {
+    need(local(*inner, "fut").value_or(0), found, 0);  // up to 3.11 it waits for a future of its own
+  } else {
+    need(waiter, found, 0);
+  }
+}
+
+void TaskNeedsReader::need(Address future, TaskNeeds& found, int depth) {
+  if (futures_.is_task(future)) {
+    found.needs.push_back(future);
+    return;
+  }
+  if (last_part(objects_.type_name_of(future), '.') == "_GatheringFuture" && depth < kMaxDepth) {
+    const auto children = objects_.attribute(future, "_children");
+    need_all(children ? objects_.list(*children) : std::vector<Address>(), found, depth + 1);
+    return;
+  }
+  const Address callback = futures_.callback(future);
+  if (is_named(callback, "_outer_done_callback") && depth < kMaxDepth) {  // of shield()
+    for (Address inner : closure(callback)) {
+      if (inner != future && (futures_.is_task(inner) || chained(inner) != 0)) {
+        need(inner, found, depth + 1);
+        return;
+      }
+    }
+  }
+  const Address call = chained(future);
+  if (call != 0) {
+    found.needs.push_back(call);
+  } else {
+    found.known = false;
+  }
+}
+
+void TaskNeedsReader::need_all(const std::vector<Address>& futures, TaskNeeds& found, int depth) {
+  if (futures.empty() || futures.size() > members_left_) {
+    found.known = false;
+    return;
+  }
+  members_left_ -= futures.size();
+  for (Address future : futures) {
+    if (futures_.is_pending(future)) need(future, found, depth);
+  }
+}
+
+Address TaskNeedsReader::chained(Address future) {
+  const Address callback = futures_.callback(future);
+  if (!is_named(callback, "_call_check_cancel") && !is_named(callback, "_call_set_state")) return 0;
+  for (Address value : closure(callback)) {
+    if (objects_.attribute(value, "_condition")) return value;  // asyncio's futures have none
+  }
+  return 0;
+}
+
+bool TaskNeedsReader::is_named(Address function, std::string_view name) const {
+  const Layout& layout = own_.layout();
+  if (!plausible(function) || layout.function_name < 0 || objects_.type_name_of(function) != "function") {
+    return false;
+  }
+  const auto text = own_.reader.read_value<Address>(function + static_cast<Address>(layout.function_name));
+  return text && objects_.text(*text) == name;
+}
+
+// What the free variables of a function refer to: func_closure, a tuple of cells {head, ob_ref}. Up to 3.9 it
+// stands before func_doc and func_name, since 3.10 after func_name, func_qualname, func_code, func_defaults
+// and func_kwdefaults (Include/cpython/funcobject.h).
+std::vector<Address> TaskNeedsReader::closure(Address function) const {
+  const Layout& layout = own_.layout();
+  const int offset = layout.minor >= 10 ? layout.function_name + 40 : layout.function_name - 16;
+  std::vector<Address> values;
+  for (Address cell :
+       objects_.tuple(own_.reader.read_value<Address>(function + static_cast<Address>(offset)).value_or(0))) {
+    if (const Address value = word(cell, 0); plausible(value)) values.push_back(value);
+  }
+  return values;
+}
+
+// asyncio.Lock itself, or that of an asyncio.Condition; 0: another object.
+Address TaskNeedsReader::lock_of(Address object) const {
+  const std::string type = objects_.type_name_of(object);
+  const Address lock = type == "Condition" ? objects_.attribute(object, "_lock").value_or(0) : object;
+  if (objects_.type_name_of(lock) != "Lock") return 0;
+  return objects_.attribute(lock, "_locked") && objects_.attribute(lock, "_waiters") ? lock : 0;
+}
+
+bool TaskNeedsReader::is_locked(Address lock) const {
+  const auto locked = objects_.attribute(lock, "_locked");
+  const SimpleValue value = locked ? objects_.value(*locked) : SimpleValue();
+  const auto* found = std::get_if<bool>(&value);
+  return found != nullptr && *found;
+}
+
+// Locks of the `async with` blocks that a coroutine stands in: each keeps the bound __aexit__ on the value
+// stack, since 3.14 the function and its self apart.
+std::vector<Address> TaskNeedsReader::entered(const Frame& frame) const {
+  const Layout& layout = own_.layout();
+  const Address begin =
+      frame.frame->frame + static_cast<Address>(layout.frame_slots) + 8 * frame.code->named_slots;
+  const Address end = frame.frame->stack_end;
+  std::vector<Address> locks;
+  if (end <= begin || end - begin > 8 * kMaxStackWords) return locks;
+  const auto at = [&](Address place) {
+    const Address value = own_.reader.read_value<Address>(place).value_or(0);
+    return layout.minor >= 13 ? value & ~Address{3} : value;
+  };
+  for (Address place = begin; place < end; place += 8) {
+    const Address value = at(place);
+    const std::string type = objects_.type_name_of(value);
+    Address function = 0, self = 0;
+    if (type == "method") {  // {head, im_func, im_self}
+      function = word(value, 0);
+      self = word(value, 1);
+    } else if (type == "function" && layout.minor >= 14 && place + 8 < end) {
+      function = value;
+      self = at(place + 8);
+    }
+    if (function == 0 || !is_named(function, "__aexit__")) continue;
+    if (const Address lock = lock_of(self); lock != 0) locks.push_back(lock);
+  }
+  return locks;
+}
+
+// Whether what runs inside of the `async with` may have given the lock back: Condition.wait() does for as
+// long as it waits, and so may code that calls a release itself.
+bool TaskNeedsReader::gave_up(const std::vector<Frame>& frames, std::size_t from, Address lock) const {
+  static constexpr std::array<std::string_view, 2> kGives = {"release", "__aexit__"};
+  for (std::size_t i = from; i < frames.size(); ++i) {
+    if (i > from && frames[i].of_asyncio("locks.py", "wait")) {
+      const auto self = local(frames[i], "self");
+      if (!self || objects_.attribute(*self, "_lock") == lock) return true;
+    }
+    if (!own_.is_standard_library(frames[i].code->file) && own_.may_call(frames[i].frame->code, kGives)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+void TaskNeedsReader::find_holds(const std::vector<Frame>& frames, TaskNeeds& found) const {
+  for (std::size_t i = 0; i < frames.size(); ++i) {
+    std::vector<Address> locks = entered(frames[i]);
+    // The last one is not its own yet while it asks for it.
+    if (!locks.empty() && i + 1 < frames.size() && frames[i + 1].of_asyncio("locks.py", "__aenter__")) {
+      locks.pop_back();
+    }
+    for (Address lock : locks) {
+      if (found.holds.size() < kMaxHeld && is_locked(lock) && !gave_up(frames, i, lock)) {
+        found.holds.push_back(lock);
+      }
+    }
+  }
+}
+
+}  // namespace hangtrace::python
