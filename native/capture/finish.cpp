@@ -12,6 +12,7 @@
 #include "elf/process_modules.hpp"
 #include "locks/decode.hpp"
 #include "locks/once.hpp"
+#include "locks/parked.hpp"
 #include "unwind/naming.hpp"
 
 namespace hangtrace::capture {
@@ -99,6 +100,22 @@ void apply_python_lock(locks::Lock& lock, const python::LockFacts& facts) {
   }
 }
 
+// Seconds since a thread, of this process or another one, was started.
+std::optional<double> age_of(const Look& look, int tid, const std::string& proc_root) {
+  std::optional<std::uint64_t> start_ticks;
+  if (const Thread* const own = find_thread(look.sampled.process, tid)) {
+    start_ticks = own->start_ticks;
+  } else if (const auto stat = proc::read_process_stat(proc_root, tid)) {
+    start_ticks = stat->start_ticks;
+  }
+  timespec now{};
+  if (!start_ticks || clock_gettime(CLOCK_BOOTTIME, &now) != 0) {
+    return std::nullopt;
+  }
+  const double since_boot = static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) / 1e9;
+  return since_boot - static_cast<double>(*start_ticks) / static_cast<double>(sysconf(_SC_CLK_TCK));
+}
+
 // Who of another process has taken a semaphore of multiprocessing. Fork leaves its object at the same
 // address; of one that was started otherwise it is known inside a `with` block. 0: nobody, or several say so.
 int taken_elsewhere(const locks::Lock& lock, const python::SharedSemaphore& wanted, const Look& own,
@@ -151,12 +168,15 @@ void find_taker(locks::Lock& lock, const python::LockFacts& facts, const Look& o
 }
 
 // Semaphores of multiprocessing: reads the memory of all processes, so nobody else may be at it.
-void find_takers(Look& look, std::span<const Look> all) {
+void find_takers(Look& look, std::span<const Look> all, const std::string& proc_root) {
   for (Thread& thread : look.sampled.process.threads) {
     const auto facts = look.python_locks.find(thread.tid);
     const bool shared = facts != look.python_locks.end() && facts->second.shared;
     if (shared && thread.lock && thread.lock->kind == locks::Kind::semaphore) {
       find_taker(*thread.lock, facts->second, look, all);
+      if (thread.lock->owner) {
+        thread.lock->owner_age_s = age_of(look, *thread.lock->owner, proc_root);
+      }
     }
   }
 }
@@ -227,9 +247,18 @@ class LockDecoder {
       }
     }
     if (lock.owner) {
-      lock.owner_age_s = age_of(*lock.owner);
+      lock.owner_age_s = age_of(look_, *lock.owner, proc_root_);
     }
     thread.lock = std::move(lock);
+  }
+
+  // When all locks are decoded.
+  void confirm() {
+    std::vector<locks::Waiter> waiters;
+    for (Thread& thread : look_.sampled.process.threads) {
+      waiters.push_back({thread.tid, thread.lock ? &*thread.lock : nullptr});
+    }
+    locks::confirm_parked(waiters);
   }
 
   // When all locks are decoded: whom threads wait for that wait for an initialisation.
@@ -255,22 +284,6 @@ class LockDecoder {
   }
 
  private:
-  // Seconds since a thread was started.
-  std::optional<double> age_of(int tid) const {
-    std::optional<std::uint64_t> start_ticks;
-    if (const Thread* const own = find_thread(look_.sampled.process, tid)) {
-      start_ticks = own->start_ticks;
-    } else if (const auto stat = proc::read_process_stat(proc_root_, tid)) {
-      start_ticks = stat->start_ticks;
-    }
-    timespec now{};
-    if (!start_ticks || clock_gettime(CLOCK_BOOTTIME, &now) != 0) {
-      return std::nullopt;
-    }
-    const double since_boot = static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) / 1e9;
-    return since_boot - static_cast<double>(*start_ticks) / static_cast<double>(sysconf(_SC_CLK_TCK));
-  }
-
   static std::optional<int> translate(const Look& look, int tid) {
     const auto it = look.thread_ids.find(tid);
     return it == look.thread_ids.end() ? std::nullopt : std::optional(it->second);
@@ -385,6 +398,7 @@ void describe(Look& look, std::span<const Look> all, std::vector<std::vector<unw
     }
     lock_decoder.decode(i);
   }
+  lock_decoder.confirm();
   lock_decoder.find_initialisers();
   if (look.python) {
     add_python(look, parts);
@@ -418,7 +432,7 @@ void finish(std::span<Look> looks, const std::string& proc_root, EvalParts& part
       named.size(), workers, [](std::size_t) {},
       [&](std::size_t job) { describe(*named[job], looks, names[job], proc_root, sharers, parts); });
   for (Look* const look : named) {
-    find_takers(*look, looks);
+    find_takers(*look, looks, proc_root);
   }
 }
 

@@ -6,6 +6,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "locks/glibc.hpp"
 #include "locks/musl.hpp"
@@ -16,7 +17,9 @@ namespace {
 
 constexpr std::string_view owner_died = "owner thread died holding it";
 constexpr std::string_view no_thread = "owner thread does not exist in this process";
-constexpr std::size_t largest_frame = 8192;  // bytes of stack searched for a condition's mutex
+constexpr std::string_view never_had = "can never be had: the kernel found a deadlock or a dead owner";
+constexpr std::size_t innermost_stack = 2048;  // bytes that a few frames of the C library take
+constexpr std::size_t largest_frame = 8192;    // bytes of stack searched for a condition's mutex
 constexpr std::uint32_t most_users = 1u << 20;
 
 class Decoder {
@@ -191,7 +194,7 @@ class Decoder {
   // Which mutex it was may still lie on its stack. More than one that fits is none.
   void parked() {
     lock_.kind = Kind::mutex_pi;
-    lock_.problem = "can never be had: the kernel found a deadlock or a dead owner";
+    lock_.problem = never_had;
     const Address begin = frames_.front().stack_begin;
     const Address end = frames_[recognized_.frame].stack_end;
     std::vector<std::uint64_t> words(std::min<std::size_t>(end - begin, largest_frame) / 8);
@@ -380,8 +383,56 @@ class Decoder {
     if (process_.library != CLibrary::musl) {
       unnamed_mutex();
     }
-    if (process_.library != CLibrary::glibc && lock_.kind == Kind::futex && !musl_mutex(false) && musl()) {
-      musl_join();
+    // A static program may be one of musl's.
+    if (process_.library != CLibrary::glibc && lock_.kind == Kind::futex && !musl_mutex(false) &&
+        !(musl() && musl_join())) {
+      musl_parked();
+    }
+  }
+
+  // As is_parked(), in musl (src/thread/pthread_mutex_timedlock.c, pthread_mutex_timedlock_pi). Its frames
+  // have neither names nor sizes: what lies on the innermost part of the stack is only a guess.
+  void musl_parked() {
+    const Address begin = frames_.empty() ? 0 : frames_.front().stack_begin;
+    if (begin == 0 || lock_.value != 0 || call_.expected != 0 || !call_.is_private || call_.word < begin ||
+        call_.word >= begin + innermost_stack) {
+      return;
+    }
+    const proc::Mapping* const mapping = process_.mapping_at(begin);
+    const Address end = mapping != nullptr ? std::min(mapping->end, begin + innermost_stack) : begin;
+    std::vector<std::uint64_t> words((end - begin) / 8);
+    if (!process_.reader.read(begin, std::as_writable_bytes(std::span(words)))) {
+      return;
+    }
+    std::ranges::sort(words);
+    std::optional<std::pair<Address, int>> found;
+    for (std::size_t i = 0; i < words.size(); ++i) {
+      const Address address = words[i];
+      if (address % alignof(std::uint64_t) != 0 || (i > 0 && address == words[i - 1])) {
+        continue;
+      }
+      const auto mutex = process_.reader.read_value<musl::Mutex>(address);
+      constexpr int known = musl::mutex_type_mask | musl::mutex_robust | musl::mutex_priority_inherit;
+      if (!mutex || (mutex->type & ~known) != 0 || (mutex->type & musl::mutex_priority_inherit) == 0 ||
+          !musl::is_linked(*mutex, address, process_.reader)) {
+        continue;
+      }
+      const auto owner = process_.thread_here(static_cast<int>(mutex->lock & glibc::futex_tid_mask));
+      if (!owner || *owner == process_.waiter) {
+        continue;  // nobody's, or one that it holds itself
+      }
+      if (found) {
+        return;  // more than one that fits is none
+      }
+      found = {address, *owner};
+    }
+    if (found) {
+      lock_.kind = Kind::mutex_pi;
+      lock_.address = found->first;
+      lock_.owner = found->second;
+      lock_.owner_from = "futex word";
+      lock_.problem = never_had;
+      lock_.unconfirmed = true;
     }
   }
 

@@ -78,6 +78,7 @@ struct Lock {
   std::optional<Address> python_object;
   std::string owner_function;
   std::string problem;
+  bool unconfirmed = false;  // a guess: confirm_parked() says whether it holds
 };
 
 enum class CLibrary { glibc, musl, unknown };

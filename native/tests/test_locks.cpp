@@ -9,6 +9,7 @@
 #include "locks/glibc.hpp"
 #include "locks/musl.hpp"
 #include "locks/once.hpp"
+#include "locks/parked.hpp"
 #include "memory/buffer_reader.hpp"
 
 using namespace hangtrace::locks;
@@ -524,6 +525,59 @@ TEST_CASE("a priority inheriting mutex that can never be had is found on the sta
   const Lock either = process.decode(call_of(futex_wait_bitset, 0, word), frames);
   CHECK(either.kind == Kind::mutex_pi);
   CHECK_FALSE(either.owner);
+}
+
+TEST_CASE("musl: a priority inheriting mutex that can never be had is a guess until its circle is closed") {
+  constexpr Address stack = 0x7ffd00001000;
+  constexpr Address list = base + 0x800;
+  Fixture process;
+  process.library = CLibrary::musl;
+  const auto put = [&process](Address at, int type, std::uint32_t owner) {
+    process.memory.add_value(list + at - base, at + offsetof(musl::Mutex, next));
+    process.memory.add_value(at, musl::Mutex{type, owner, 0, 0, 0, 0, list + at - base, list + at - base});
+  };
+  put(base, musl::mutex_priority_inherit, 79);
+  put(base + 0x100, musl::mutex_priority_inherit, 75);  // held by the one who waits
+  put(base + 0x200, 1, 79);                             // recursive
+  Mapping mapping;
+  mapping.start = stack;
+  mapping.end = stack + 0x400;  // as the stack of a thread may end there
+  process.mappings.push_back(mapping);
+  std::array<std::uint64_t, 128> words{};
+  words[10] = base + 0x100;
+  words[11] = base + 0x200;
+  words[12] = words[14] = base;
+  process.memory.add_value(stack, words);
+  const std::vector<FrameHint> frames{{"", libc, stack, stack + 64}, {"", libc}};
+  const FutexCall call = call_of(futex_wait, 0, stack + 0x100);
+  Lock lock = process.decode(call, frames);
+  CHECK(lock.kind == Kind::mutex_pi);
+  CHECK(lock.address == base);
+  CHECK(lock.owner == 79);
+  CHECK_FALSE(lock.owner_exact);
+  REQUIRE(lock.unconfirmed);
+  // The owner waits for a mutex of the parked thread, or it does not.
+  Lock other;
+  other.kind = Kind::mutex_pi;
+  other.owner = 75;
+  Lock parked = lock;
+  confirm_parked(std::array{Waiter{75, &parked}, Waiter{79, &other}});
+  CHECK(parked.owner == 79);
+  for (const auto& change : {Kind::mutex_normal, Kind::mutex_pi}) {
+    other.kind = change;
+    other.owner = change == Kind::mutex_pi ? std::optional(80) : std::optional(75);
+    parked = lock;
+    confirm_parked(std::array{Waiter{75, &parked}, Waiter{79, &other}, Waiter{80, nullptr}});
+    CHECK_FALSE(parked.owner);
+    CHECK(parked.kind == Kind::futex);
+    CHECK(parked.address == call.word);
+  }
+  // Two that fit are none; nor is one that the thread does not sleep for on its own stack.
+  CHECK(process.decode(call_of(futex_wait, 0, stack + 0x1000), frames).kind == Kind::futex);
+  put(base + 0x300, musl::mutex_priority_inherit, 79);
+  words[20] = base + 0x300;
+  process.memory.add_value(stack, words);
+  CHECK(process.decode(call, frames).kind == Kind::futex);
 }
 
 TEST_CASE("once: the one thread that runs the initialisation, by what it was called with") {

@@ -68,7 +68,7 @@ def _mutexes(flavour: Flavour, *, normal: Owner) -> list[Row]:
     """Rows that glibc and musl have in common; musl's normal mutex records no owner.
 
     In musl, a shared one without frames that name it is known by its content alone. Of a deadlock over priority
-    inheriting mutexes the C libraries keep nothing but a thread that sleeps for ever: glibc's frames say so much.
+    inheriting mutexes the C libraries keep nothing but a thread that sleeps for ever: what it wanted lies on its stack.
     """
     ring = 2 if normal is Owner.RECORDED else 0
     shared = "proven" if ring else "likely"
@@ -89,7 +89,7 @@ def _mutexes(flavour: Flavour, *, normal: Owner) -> list[Row]:
         row("recursive"),
         row("errorcheck"),
         row("robust"),
-        row("pi", cycle=ring, proof="likely"),
+        row("pi", proof="likely"),
         row("shared mutex", normal),
         row("shared recursive", proof=shared),
         row("shared robust", proof=shared),
@@ -97,7 +97,7 @@ def _mutexes(flavour: Flavour, *, normal: Owner) -> list[Row]:
         row("timedlock", normal, timed=True, proof="likely"),
         row("timedlock recursive", timed=True, proof="likely"),
         row("timedlock robust", timed=True, proof="likely"),
-        row("timedlock pi", cycle=ring, timed=True, proof="likely"),
+        row("timedlock pi", timed=True, proof="likely"),
         # Each may have let go of its own each time its wait ran out.
         row("timedlock again", normal, timed=True, proof="none", may_be=("hung", "unknown")),
         row("mtx_lock", normal),
