@@ -7,10 +7,10 @@ nothing but a thread of the same process can wake any of them, is it the loop th
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pyhangtrace.analyze import holders, python_objects
-from pyhangtrace.analyze.blocked import Blocked, Standing
+from pyhangtrace.analyze.blocked import Blocked, Standing, changed
 from pyhangtrace.analyze.calls import Meaning
 from pyhangtrace.analyze.graph import LONG_TIMER_S, components
 from pyhangtrace.analyze.outside import watches_own_only
@@ -221,7 +221,7 @@ def _knot(waits: Mapping[Key, Blocked], graph: _Graph, ring: tuple[_Node, ...]) 
         if not own and not _is_loop(wait):
             continue  # it is held up itself: what it waits for is known better
         among_tasks = key == following
-        found[key] = replace(
+        found[key] = changed(
             wait,
             kind=WaitKind.POLL if among_tasks else WaitKind.CONDITION,
             standing=Standing.FIRM,
@@ -274,7 +274,7 @@ def _awaiting_threads(scene: Scene, graph: _Graph, wait: Blocked) -> Blocked | N
     evidence = (*wait.evidence, *_lines(graph, mine))
     if threads:
         ordered = tuple(sorted(threads))
-        return replace(
+        return changed(
             wait,
             kind=WaitKind.CONDITION,
             standing=Standing.FIRM,
@@ -289,7 +289,7 @@ def _awaiting_threads(scene: Scene, graph: _Graph, wait: Blocked) -> Blocked | N
         )
     if lock is None or lock.lock is None:
         return None
-    return replace(
+    return changed(
         wait,
         kind=WaitKind.PYTHON_LOCK,
         standing=Standing.FIRM,
@@ -314,7 +314,7 @@ def _told(scene: Scene, graph: _Graph, wait: Blocked) -> Blocked:
     now = _of_look(scene.evidence.looks[-1], wait.key[0])
     mine = {node: task for node, task in now.items() if task.tid == wait.key[1]}
     working = tuple(sorted({each for node in mine for each in graph.edges.get(node, ()) if each[1] > 0}))
-    return replace(
+    return changed(
         wait, evidence=(*wait.evidence, *_lines(graph, mine)), candidates=working or wait.candidates
     )
 
