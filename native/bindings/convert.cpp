@@ -1,6 +1,8 @@
 #include "bindings/convert.hpp"
 
+#include <array>
 #include <cerrno>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <unordered_map>
@@ -10,6 +12,7 @@ namespace hangtrace::bindings {
 
 namespace {
 
+constexpr std::size_t latest_keys = 256;
 constexpr std::size_t longest_shared = 4096;  // names of C++ templates are long
 
 struct Hash {
@@ -21,6 +24,7 @@ using Texts = std::unordered_map<std::string, py::str, Hash, std::equal_to<>>;
 struct Shared {
   Texts texts;
   std::unordered_map<const char*, py::str> literals;
+  std::array<std::pair<const void*, py::str>, latest_keys> latest{};  // by address
 };
 
 thread_local std::unique_ptr<Shared> shared_texts;
@@ -62,12 +66,22 @@ py::str key(Literal literal) {
   if (!shared_texts) {
     return decode(literal.text());
   }
-  auto& literals = shared_texts->literals;
-  if (const auto known = literals.find(literal.text().data()); known != literals.end()) {
-    return known->second;
+  const void* const address = literal.text().data();
+  auto& [last, its_text] = shared_texts->latest[reinterpret_cast<std::uintptr_t>(address) / 4 % latest_keys];
+  if (last == address) {
+    return its_text;
   }
-  // The same object as that of other texts of these bytes.
-  return literals.emplace(literal.text().data(), text(literal.text())).first->second;
+  auto& literals = shared_texts->literals;
+  py::str found;
+  if (const auto known = literals.find(literal.text().data()); known != literals.end()) {
+    found = known->second;
+  } else {
+    // The same object as that of other texts of these bytes.
+    found = literals.emplace(literal.text().data(), text(literal.text())).first->second;
+  }
+  last = address;
+  its_text = found;
+  return found;
 }
 
 void raise_os_error(int error, const std::string& path) {

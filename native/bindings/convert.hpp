@@ -36,6 +36,23 @@ class SharedTexts {
   SharedTexts& operator=(const SharedTexts&) = delete;
 };
 
+/// While one exists, Python's collector does not run: thousands of new containers would have it look for
+/// cycles in what cannot have any.
+class CollectorPause {
+ public:
+  CollectorPause() : was_enabled_(PyGC_Disable() != 0) {}
+  ~CollectorPause() {
+    if (was_enabled_) {
+      PyGC_Enable();
+    }
+  }
+  CollectorPause(const CollectorPause&) = delete;
+  CollectorPause& operator=(const CollectorPause&) = delete;
+
+ private:
+  bool was_enabled_;
+};
+
 /// None for nullopt.
 template <class T>
 py::object optional_int(const std::optional<T>& value) {

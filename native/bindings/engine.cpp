@@ -407,6 +407,7 @@ py::list capture_processes(Engine& engine, const std::vector<int>& pids, bool py
     const py::gil_scoped_release release;
     processes = engine.capture(pids, options);
   }
+  const CollectorPause pause;
   const SharedTexts shared;
   Made made;
   py::list result;

@@ -13,6 +13,7 @@
 #include "capture/workers.hpp"
 #include "elf/module_cache.hpp"
 #include "elf/symbols.hpp"
+#include "memory/heap.hpp"
 #include "proc/files.hpp"
 #include "unwind/unwinder.hpp"
 
@@ -169,7 +170,9 @@ struct Engine::State {
   }
 };
 
-Engine::Engine(std::string proc_root) : state_(std::make_unique<State>()) {
+Engine::Engine(std::string proc_root) {
+  memory::prepare_heap();
+  state_ = std::make_unique<State>();
   state_->proc_root = std::move(proc_root);
   state_->budget = std::make_shared<proc::DescriptorBudget>(proc::DescriptorBudget::available());
 }

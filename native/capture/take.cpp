@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <chrono>
 
 #include "capture/look.hpp"
 #include "capture/tasks.hpp"
@@ -12,6 +13,9 @@ namespace {
 constexpr std::size_t main_stack_bytes = 32 << 10;
 constexpr std::size_t stack_bytes = 8 << 10;
 constexpr std::size_t stack_bytes_of_process = 32 << 20;
+
+// What takes longer between a first look at a thread's state and the rest needs another one.
+constexpr std::chrono::microseconds moment{1000};
 
 class Taker {
  public:
@@ -215,8 +219,11 @@ void take(Look& look, const Options& options, const std::string& proc_root) {
   look.thread_ids = std::move(numbering.ids);
   look.pid_namespace = std::move(numbering.pid_namespace);
   if (options.python && !look.known->python_looked_for()) {
+    const auto began = std::chrono::steady_clock::now();
     look.known->python();
-    sample_again(sampled);  // that was slow: not within the moment
+    if (std::chrono::steady_clock::now() - began > moment) {
+      sample_again(sampled);
+    }
   }
   look.known->pages().begin();
   Taker taker(look, options);

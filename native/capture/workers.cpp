@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "memory/heap.hpp"
 #include "proc/files.hpp"
 
 namespace hangtrace::capture {
@@ -95,6 +96,7 @@ void start_threads(Shared& shared, std::size_t count, std::vector<std::jthread>&
       threads.emplace_back([&shared] {
         // Who is looked at, or anybody else, is to notice nothing of it.
         set_policy(pthread_self(), SCHED_IDLE);
+        memory::prepare_heap();
         shared.work_off();
       });
     }

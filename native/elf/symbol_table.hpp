@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -30,12 +31,14 @@ class SymbolTable {
     const std::uint64_t size = module_->bytes().source().size();
     if (symbols_.offset > size) return;
     std::uint64_t left = std::min(symbols_.size, size - symbols_.offset) / sizeof(Elf64_Sym);
-    std::vector<Elf64_Sym> part(std::min<std::uint64_t>(left, symbols_per_read));
+    const auto buffer =
+        std::make_unique_for_overwrite<Elf64_Sym[]>(std::min<std::uint64_t>(left, symbols_per_read));
     for (std::uint64_t offset = symbols_.offset; left != 0;) {
-      const std::size_t count = std::min<std::uint64_t>(left, part.size());
-      const auto bytes = std::as_writable_bytes(std::span(part).first(count));
+      const std::size_t count = std::min<std::uint64_t>(left, symbols_per_read);
+      const std::span part(buffer.get(), count);
+      const auto bytes = std::as_writable_bytes(part);
       if (!module_->bytes().read_through(offset, bytes)) return;
-      for (const Elf64_Sym& symbol : std::span(part).first(count)) visit(symbol);
+      for (const Elf64_Sym& symbol : part) visit(symbol);
       offset += bytes.size();
       left -= count;
     }
@@ -55,7 +58,7 @@ class SymbolTable {
   std::unordered_map<std::uint32_t, std::size_t> positions(std::span<const std::string_view> names) const;
 
  private:
-  static constexpr std::size_t symbols_per_read = 16384;  // 384 KiB: stays in the cache of a CPU
+  static constexpr std::size_t symbols_per_read = 4096;  // 96 KiB: stays in the cache of a CPU
   SymbolTable(const Module& module, Section symbols, Section strings)
       : module_(&module), symbols_(std::move(symbols)), strings_(std::move(strings)) {}
   const Module* module_;

@@ -3,6 +3,7 @@
 #include <elf.h>
 
 #include <algorithm>
+#include <bit>
 #include <deque>
 #include <map>
 #include <mutex>
@@ -99,40 +100,33 @@ Name best_name(const SymbolTable& table, const Found& found) {
   return {best.substr(0, best.find('@', 1)), chosen->st_size};
 }
 
-// A coarse map of the addresses asked for, so that nearly all symbols are refused with one bit test.
+// Refuses nearly all symbols with one look-up: the first of the addresses asked for in the part of the span
+// that the symbol begins in, or after that part.
 class Filter {
  public:
   explicit Filter(const std::vector<Address>& wanted)
-      : low_(wanted.front()), span_(wanted.back() - wanted.front()) {
-    while ((span_ >> shift_) >= bits) ++shift_;
-    for (const Address va : wanted) set((va - low_) >> shift_);
+      : low_(wanted.front()), last_(parts(wanted.size()) - 1), first_(last_ + 1, ~Address{0}) {
+    while (((wanted.back() - low_) >> shift_) >= last_) ++shift_;
+    std::size_t part = 0;
+    for (const Address va : wanted) {
+      for (; part <= (va - low_) >> shift_; ++part) first_[part] = va;
+    }
   }
+  // May be wrong only where it says yes.
   bool may_hold(Address start, std::uint64_t size) const {
-    if (start + size < start) return false;
-    const Address from = start - low_;
-    if (from > span_) return start < low_ && size > low_ - start;
-    const std::uint64_t first = from >> shift_;
-    const std::uint64_t last = std::min(from + size - 1, span_) >> shift_;
-    // Most lie in one part or in two. There both are tested, as a CPU guesses badly which it will be.
-    if (last - first <= 1)
-      return ((words_[first / 64] >> (first % 64) | words_[last / 64] >> (last % 64)) & 1) != 0;
-    return any(first, last);
+    const Address first = first_[start < low_ ? 0 : std::min((start - low_) >> shift_, last_)];
+    return first - start < size || first < start;
   }
 
  private:
-  static constexpr std::uint64_t bits = 1 << 16;
-  void set(std::uint64_t bit) { words_[bit / 64] |= std::uint64_t{1} << (bit % 64); }
-  bool any(std::uint64_t first, std::uint64_t last) const {
-    if (last - first > 8) return true;
-    for (std::uint64_t bit = first; bit <= last; ++bit) {
-      if ((words_[bit / 64] >> (bit % 64) & 1) != 0) return true;
-    }
-    return false;
+  // Most parts shall hold none of the addresses, and as few of them as will do stay in the first cache.
+  static std::size_t parts(std::size_t wanted) {
+    return std::bit_ceil(std::clamp<std::size_t>(16 * wanted, 1 << 10, 1 << 16));
   }
   Address low_;
-  Address span_;
+  std::uint64_t last_;
+  std::vector<Address> first_;  // behind the last there is none
   unsigned shift_ = 4;
-  std::vector<std::uint64_t> words_ = std::vector<std::uint64_t>(bits / 64);
 };
 
 // One symbol table to be searched for addresses of one module.
@@ -181,6 +175,7 @@ void scan(Pass& pass) {
     if (symbol.st_size == 0)
       sizeless = sizeless || (is_function(symbol) && ELF64_ST_TYPE(symbol.st_info) == STT_FUNC);
     if (!filter.may_hold(symbol.st_value, symbol.st_size) || !is_function(symbol)) return;
+    if (symbol.st_value + symbol.st_size < symbol.st_value) return;  // of a broken table
     auto at = static_cast<std::size_t>(std::ranges::lower_bound(wanted, symbol.st_value) - wanted.begin());
     for (; at < wanted.size() && wanted[at] - symbol.st_value < symbol.st_size; ++at)
       pass.found[at].offer(symbol);

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -12,10 +13,12 @@
 #include <mutex>
 #include <set>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "capture/workers.hpp"
+#include "memory/heap.hpp"
 
 using namespace hangtrace::capture;
 
@@ -121,4 +124,18 @@ TEST_CASE("room for descriptors leaves none open") {
   expect_descriptors(500);
   expect_descriptors(static_cast<std::size_t>(-1) / 2);
   CHECK(lowest_free() == before);
+}
+
+TEST_CASE("a heap may be prepared by any thread, again and again, and holds what it held") {
+  std::vector<std::string> before(1000, std::string(200, 'x'));
+  hangtrace::memory::prepare_heap();
+  hangtrace::memory::prepare_heap();
+  std::thread([] {
+    hangtrace::memory::prepare_heap();
+    const std::vector<std::string> inside(10'000, std::string(100, 'y'));
+    CHECK(std::ranges::all_of(inside, [](const std::string& one) { return one == std::string(100, 'y'); }));
+  }).join();
+  const std::vector<std::string> after(20'000, std::string(200, 'z'));
+  CHECK(std::ranges::all_of(before, [](const std::string& one) { return one == std::string(200, 'x'); }));
+  CHECK(std::ranges::all_of(after, [](const std::string& one) { return one == std::string(200, 'z'); }));
 }
