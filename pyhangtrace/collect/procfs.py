@@ -54,6 +54,8 @@ def read_link(path: str) -> str | None:
 
 def printable(text: str) -> str:
     """Text from a target, made safe to store: no surrogates, no control characters."""
+    if text.isprintable():
+        return text
     clean = text.encode(errors="surrogateescape").decode(errors="replace")
     return "".join(
         character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in clean

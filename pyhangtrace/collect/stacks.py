@@ -7,6 +7,7 @@ import resource
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from pyhangtrace.collect import rungs
@@ -296,7 +297,9 @@ def _tasks(pid: int, tasks: Sequence[TaskCapture]) -> tuple[TaskSample, ...]:
     return tuple(sorted(samples, key=lambda task: (task.kind, task.done, task.name, task.address)))
 
 
+@lru_cache(maxsize=1 << 14)
 def _frame(frame: FrameTuple) -> Frame:
+    # Most of them are in many threads, and the same in the next look.
     kind, function, file, line, module, address, found_by = frame
     return Frame(
         kind=FrameKind(kind),
