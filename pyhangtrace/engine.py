@@ -163,10 +163,12 @@ class _Run:
     cpu_before: float = field(default_factory=time.process_time)
     asked: tuple[int, ...] = ()
     table: ProcessTable = field(default_factory=lambda: ProcessTable({}))
+    uptime_s: float | None = None  # when the table was read
     group: jobs.Group = field(init=False)
     identities: dict[int, roles.Identity] = field(default_factory=dict)
     facts: dict[int, ProcessFacts] = field(default_factory=dict)
     outsiders: list[int] = field(default_factory=list)
+    observers: tuple[int, ...] = ()
     seen: list[Seen] = field(default_factory=list)
     reads: dict[int, int] = field(default_factory=dict)
     throttled: dict[str, float] = field(default_factory=dict)
@@ -180,9 +182,13 @@ class _Run:
 
     def collect(self, pids: Sequence[int]) -> Evidence:
         self.table = procfs.read_table(self.proc_root)
+        self.uptime_s = processes.read_uptime(self.proc_root)
         self.asked = tuple(dict.fromkeys(self._process_of(pid) for pid in pids))
-        self.group = jobs.find(
-            self.asked, self.table, _ReaderLookup(self.reader), ourselves=self._ourselves()
+        lookup = _ReaderLookup(self.reader)
+        around = jobs.wrappers(os.getpid(), self.table, lookup)
+        self.group = jobs.find(self.asked, self.table, lookup, ourselves=(*self._ourselves(), *around))
+        self.observers = tuple(
+            pid for pid in self.table.ancestors(os.getpid()) if pid not in self.group.members
         )
         targets = [pid for pid in self.group.members if self.table[pid].state not in "ZX"]
         with probes.start(targets if self.options.bpf else (), window_s=_PROBE_WINDOW_S) as window:
@@ -271,7 +277,9 @@ class _Run:
         arguments = dict(self.group.arguments)
         if missing:
             arguments.update(processes.cmdlines(self.reader, missing, deadline_s=self._left(1.0)))
-        self.facts.update(processes.describe(pids, self.table, arguments, proc_root=self.proc_root))
+        self.facts.update(
+            processes.describe(pids, self.table, arguments, uptime_s=self.uptime_s, proc_root=self.proc_root)
+        )
 
     def _identify(self) -> None:
         """Roles and claims: what /proc says, what the programs themselves say, and what their stacks show."""
@@ -289,7 +297,7 @@ class _Run:
     def _look_around(self) -> None:
         """What takes longer than a look and does not have to be simultaneous with it, and who else has a part."""
         for _ in range(_OUTSIDER_ROUNDS):
-            known = {*self.group.members, *self.outsiders, *self._ourselves()}
+            known = {*self.group.members, *self.outsiders, *self.observers, *self._ourselves()}
             wanted = [
                 pid
                 for pid in outsiders_wanted(self._evidence(partial=True))
@@ -426,6 +434,7 @@ class _Run:
                 found_by=self.group.found_by,
                 framework=self._framework(host),
                 world_size=roles.world_size(self.identities),
+                observers=self.observers,
             ),
             processes=tuple(self._process(pid, host) for pid in pids if pid in self.facts),
             looks=tuple(seen.look for seen in self.seen),

@@ -33,8 +33,8 @@ bool is_mmap_lock_channel(std::string_view channel) {
                              [channel](std::string_view prefix) { return channel.starts_with(prefix); });
 }
 
-bool takes_mmap_lock(const Thread& thread) {
-  switch (thread.syscall.value_or(-1)) {
+bool takes_mmap_lock(std::int64_t syscall) {
+  switch (syscall) {
     case SYS_mmap:
     case SYS_munmap:
     case SYS_mprotect:
@@ -46,6 +46,14 @@ bool takes_mmap_lock(const Thread& thread) {
   }
 }
 
+}  // namespace
+
+bool waits_for_map(std::string_view wait_channel, std::int64_t syscall) {
+  return is_mmap_lock_channel(wait_channel) || takes_mmap_lock(syscall);
+}
+
+namespace {
+
 // A thread that waits for the lock or sleeps with it, and does not get on: memory of the process is out of
 // reach.
 std::optional<int> mmap_lock_waiter(const proc::TaskDirectory& tasks, const std::vector<Thread>& threads) {
@@ -54,15 +62,17 @@ std::optional<int> mmap_lock_waiter(const proc::TaskDirectory& tasks, const std:
   struct Suspect {
     int tid;
     proc::SchedStat before;
+    bool inside;
   };
   std::vector<Suspect> suspects;
   for (const Thread& thread : threads) {
     if (thread.state != 'D') {
       continue;
     }
-    if (is_mmap_lock_channel(thread.wait_channel.value_or("")) || takes_mmap_lock(thread)) {
+    const std::string_view channel = thread.wait_channel ? *thread.wait_channel : std::string_view();
+    if (waits_for_map(channel, thread.syscall.value_or(-1))) {
       if (const auto stat = tasks.schedstat(thread.tid)) {
-        suspects.push_back({thread.tid, *stat});
+        suspects.push_back({thread.tid, *stat, !is_mmap_lock_channel(channel)});
       }
     }
   }
@@ -75,7 +85,9 @@ std::optional<int> mmap_lock_waiter(const proc::TaskDirectory& tasks, const std:
   if (suspects.empty()) {
     return std::nullopt;
   }
-  return suspects.front().tid;
+  // Who sleeps elsewhere in a call that takes the lock has it; the others queue.
+  const auto keeper = std::ranges::find_if(suspects, [](const Suspect& suspect) { return suspect.inside; });
+  return (keeper != suspects.end() ? *keeper : suspects.front()).tid;
 }
 
 // Whether the program is a 32-bit one; nullopt with errno if its file cannot be opened.

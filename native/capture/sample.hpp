@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 
 #include "capture/types.hpp"
@@ -39,6 +40,10 @@ struct Sampled {
 /// `records` are those of an earlier look at this pid, or null.
 Sampled sample(const std::string& proc_root, int pid, std::shared_ptr<TaskRecords> records,
                const std::shared_ptr<proc::DescriptorBudget>& budget);
+
+/// Whether a thread in an uninterruptible sleep waits for the lock of its memory map, or sleeps with it. The
+/// wait channel, or the system call where that tells nothing.
+bool waits_for_map(std::string_view wait_channel, std::int64_t syscall);
 
 /// What an errno of procfs means for the process.
 Error error_of(int number);

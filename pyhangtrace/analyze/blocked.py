@@ -12,6 +12,14 @@ from pyhangtrace.analyze.scene import Key
 from pyhangtrace.model.kinds import Confidence, Edge, Kind, WaitKind
 from pyhangtrace.model.report import ReportHolder, WaitObject
 
+# From what says most to what says least.
+SURENESS = (Confidence.PROVEN, Confidence.LIKELY, Confidence.POSSIBLE)
+
+
+def weakest(*given: Confidence) -> Confidence:
+    """Of several the one that says least."""
+    return max(given, key=SURENESS.index)
+
 
 class Standing(str, Enum):
     """What a wait amounts to when nobody is known who could end it."""
@@ -60,9 +68,8 @@ class Blocked:
     group: str | None = None
     lasts_s: float | None = None  # what is left of a timed wait, or its whole length if that is unknown
     since_s: float | None = None
-    thread_guessed: bool = (
-        False  # the process is recorded that can end it; which of its threads, only by a rule
-    )
+    # The process is recorded that can end it; which of its threads is not: a rule says so, or any of the targets is.
+    thread_guessed: bool = False
     own_end: bool = False  # a pipe or pair whose only other end is in the same process
     from_stdin: bool = False  # reads standard input, and the other end is not the job's
     evidence: tuple[str, ...] = ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pyhangtrace.analyze.blocked import GROUP_KINDS, Blocked, Standing
+from pyhangtrace.analyze.blocked import GROUP_KINDS, SURENESS, Blocked, Standing
 from pyhangtrace.analyze.graph import Fate
 from pyhangtrace.analyze.memory import THRASH_FAULTS_PER_S, major_faults_per_s
 from pyhangtrace.analyze.progress import Progress
@@ -12,12 +12,10 @@ from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.analyze.states import THROTTLED_SHARE, throttled_share
 from pyhangtrace.model.kinds import Confidence, Kind, WaitKind
 
-_SURENESS = (Confidence.PROVEN, Confidence.LIKELY, Confidence.POSSIBLE)
-
 
 def weaker(one: Confidence, than: Confidence) -> bool:
     """Whether the first says less than the second."""
-    return _SURENESS.index(one) > _SURENESS.index(than)
+    return SURENESS.index(one) > SURENESS.index(than)
 
 
 # Waits that only pass on what another thread of the process is in.
@@ -182,9 +180,12 @@ def confidence_of(
     own = [wait for wait in on_way if wait.kind not in GROUP_KINDS]
     direct = end in (Fate.STOPPED, Fate.GONE) and all(wait.standing is Standing.STOPPED for wait in own)
     counted = own if direct else [*group, *own]
-    weakest = max((_SURENESS.index(wait.basis) for wait in counted), default=0)
+    weakest = max((SURENESS.index(wait.basis) for wait in counted), default=0)
     if any(wait.progress is Progress.UNSEEN for wait in on_way if wait.standing is not Standing.STOPPED):
         weakest = max(weakest, 0 if cycle else 1)
+    if not cycle and any(wait.thread_guessed for wait in own):
+        # Whichever of its threads it is, each is stuck for a reason of its own.
+        weakest = max(weakest, 1)
     if any(wait.ends_by_itself and wait.kind is not WaitKind.TIMER for wait in own):
         weakest = max(weakest, 1)
-    return _SURENESS[weakest]
+    return SURENESS[weakest]

@@ -26,6 +26,11 @@ _OUTSIDE = frozenset(
     }
 )
 
+_OUTLIVED = "the child that wrote there has exited, and its output is still held open"
+_LEFT_BEHIND = (
+    "who can write there was left behind by the one that started it: until it ends, there is no end of file"
+)
+
 # SIGALRM, SIGVTALRM, SIGPROF: what setitimer(2) and alarm(2) send, and what is left of them cannot be seen.
 _TIMER_SIGNALS = frozenset({14, 26, 27})
 
@@ -153,9 +158,13 @@ def _peers(scene: Scene, wait: Blocked, facts: FdFacts, *, writing: bool) -> Blo
             edge=Edge.ANY,
             evidence=tuple(evidence),
         )
-    if others and not writing and _outlived(scene, wait, others):
+    if others and all(end in scene.evidence.job.observers for end in others):
+        return _driven(scene, replace(wait, evidence=tuple(evidence)), others)
+    left_open = _left_open(scene, wait, facts, ends) if others and not writing else None
+    if left_open is not None:
         cause = Kind.IPC_NO_EOF
-        evidence.append("the child that wrote there has exited, and its output is still held open")
+        evidence.append(_OUTLIVED if left_open is Confidence.LIKELY else _LEFT_BEHIND)
+    basis = Confidence.LIKELY if facts.socket or _woken_by_signal(scene, pid) else wait.basis
     known = bool(others)
     remote = facts.socket is not None and not ends
     return changed(
@@ -165,7 +174,7 @@ def _peers(scene: Scene, wait: Blocked, facts: FdFacts, *, writing: bool) -> Blo
         targets=tuple((end, 0) for end in others),
         besides=tuple((end, 0) for end in ends) if others else (),
         # A socket's own timeout (SO_RCVTIMEO, SO_SNDTIMEO) does not show from outside.
-        basis=Confidence.LIKELY if facts.socket or _woken_by_signal(scene, pid) else wait.basis,
+        basis=left_open or basis,
         holder=ReportHolder(pid=others[0], alive=not scene.exited(others[0])) if len(others) == 1 else None,
         candidates=tuple((end, 0) for end in others) if len(others) > 1 else (),
         edge=Edge.ANY,
@@ -174,10 +183,53 @@ def _peers(scene: Scene, wait: Blocked, facts: FdFacts, *, writing: bool) -> Blo
     )
 
 
+def _driven(scene: Scene, wait: Blocked, ends: Sequence[int]) -> Blocked:
+    """The other end is with who runs us: it sleeps only as long as we look, and what it does otherwise is not known."""
+    parents = {process.ppid for process in scene.processes.values() if process.role is not Role.OUTSIDER}
+    words = [
+        f"pid {end} {'started the job and ' if end in parents else ''}runs this look, and waits for it meanwhile"
+        for end in ends
+    ]
+    return replace(
+        wait,
+        standing=Standing.IDLE,
+        cause=Kind.IDLE,
+        candidates=tuple((end, 0) for end in ends),
+        edge=Edge.ANY,
+        evidence=(*wait.evidence, *words),
+    )
+
+
 def _woken_by_signal(scene: Scene, pid: int) -> bool:
     """Whether a timer of its own may interrupt the wait and have a handler do what the other end waits for."""
     handled = holders.handled_signals(scene, pid)
     return handled is not None and not _TIMER_SIGNALS.isdisjoint(handled)
+
+
+def _left_open(scene: Scene, wait: Blocked, facts: FdFacts, ends: Sequence[int]) -> Confidence | None:
+    """How sure it is that what is waited for is the end of a child's output, which others inherited and keep open.
+
+    LIKELY where the program says what it waits for. POSSIBLE where that only looks so: whoever can write was started
+    after the reader, by somebody who has left it behind, and may still write. None: nothing speaks for it.
+    """
+    reader = wait.key[0]
+    if _outlived(scene, wait, [end for end in ends if end != reader]):
+        return Confidence.LIKELY
+    if facts.kind is not FdKind.PIPE or facts.fd == 0 or not facts.target.startswith("pipe:["):
+        # Named pipes are opened by whoever knows the name, and standard input is for orders.
+        return None
+    left = all(end != reader and _was_left_behind(scene, end, reader) for end in ends)
+    return Confidence.POSSIBLE if left else None
+
+
+def _was_left_behind(scene: Scene, pid: int, reader: int) -> bool:
+    """Whether a living process is no older than the reader, and has its parent neither in that nor in the job."""
+    process, reads = scene.processes.get(pid), scene.processes.get(reader)
+    if process is None or reads is None or scene.exited(pid) or reader in scene.descendants(pid):
+        return False
+    ages = (process.started_s_ago, reads.started_s_ago)
+    young = ages[0] is not None and ages[1] is not None and ages[0] <= ages[1]
+    return young and process.ppid not in scene.evidence.job.members
 
 
 def _outlived(scene: Scene, wait: Blocked, ends: Sequence[int]) -> bool:
@@ -243,6 +295,8 @@ def poll_wait(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked:
             candidates=objects.seen(scene, possible, besides=pid),
         )
     ordered = tuple(sorted(targets))
+    if all(end in scene.evidence.job.observers for end, _ in ordered):
+        return _driven(scene, wait, [end for end, _ in ordered])
     outlived = _outlived(scene, wait, [end for end, _ in ordered])
     child = only is not None and only.kind is FdKind.PIDFD
     return changed(
@@ -253,7 +307,7 @@ def poll_wait(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked:
         targets=ordered,
         candidates=ordered,
         besides=tuple((end, 0) for end in sorted(possible)),
-        basis=Confidence.LIKELY if _woken_by_signal(scene, pid) else wait.basis,
+        basis=Confidence.LIKELY if outlived or _woken_by_signal(scene, pid) else wait.basis,
         holder=ReportHolder(pid=ordered[0][0], alive=not scene.exited(ordered[0][0]))
         if len(ordered) == 1
         else None,

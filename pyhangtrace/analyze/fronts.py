@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from operator import itemgetter
 
-from pyhangtrace.analyze.blocked import Blocked, Standing, changed
+from pyhangtrace.analyze.blocked import Blocked, Standing, changed, weakest
 from pyhangtrace.analyze.outside import works_itself
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.model.kinds import Confidence, Edge, WaitKind
@@ -38,36 +38,40 @@ def front(scene: Scene, waits: Mapping[Key, Blocked], pid: int) -> Key:
 def _settle_keeper(scene: Scene, waits: Mapping[Key, Blocked], wait: Blocked) -> Blocked:
     """A wait for a file lock, of which the kernel knows the process: which of its threads is to release it?
 
-    The only one; or, if all that may have it wait for one of them, that one. Else nobody can be told, and whether
-    the wait ends neither: any of them may have it, and one that does well may be about to let go.
+    The only one; or, if all that may have it wait for one of them, that one. Else any of them may, and the wait lasts
+    as long as all of them are stuck. One that waits for work has nothing in hand, unless all do; that is a rule.
     """
     ((pid, _),) = wait.targets
     keys = [key for key in scene.threads_of(pid) if key in waits and _may_lock(waits[key])]
-    others = [key for key in keys if key != wait.key]
     if len(keys) < 2:
         return changed(wait, targets=(keys[0] if keys else (pid, 0),))
-    # A thread that waits for work has nothing in hand, unless all do.
-    active = [key for key in others if waits[key].standing is not Standing.IDLE] or others
-    # In its own process a thread may be on the way itself, and who else is on it depends on who has the lock.
-    among = active if pid != wait.key[0] or len(active) == 1 else ()
-    roots = {_root(waits, key, among) for key in among}
-    root = roots.pop() if len(roots) == 1 else None
-    if root is not None:
-        return changed(
-            wait,
-            targets=(root,),
-            thread_guessed=True,
-            basis=Confidence.LIKELY if wait.basis is Confidence.PROVEN else wait.basis,
-        )
-    return changed(
-        wait,
-        standing=Standing.OPAQUE,
-        targets=(),
-        candidates=tuple(active),
-        edge=Edge.ANY,
-        basis=Confidence.POSSIBLE,
-        evidence=(*wait.evidence, f"which of the threads of pid {pid} has it is not recorded"),
+    others = [key for key in keys if key != wait.key]
+    idle = tuple(key for key in others if waits[key].standing is Standing.IDLE)
+    active = [key for key in others if key not in idle]
+    own = pid == wait.key[0]
+    basis = weakest(wait.basis, *(waits[key].basis for key in active))
+    if idle and basis is Confidence.PROVEN:
+        basis = Confidence.LIKELY
+    if active and not (own and len(active) > 1):
+        roots = {_root(waits, key, active) for key in active}
+        root = roots.pop() if len(roots) == 1 else None
+        if root is not None and not (own and root != active[0]):
+            return changed(wait, targets=(root,), besides=idle, thread_guessed=True, basis=basis)
+    known = changed(
+        wait, evidence=(*wait.evidence, f"which of the threads of pid {pid} has it is not recorded")
     )
+    if not active or (own and idle):
+        return changed(
+            known,
+            standing=Standing.OPAQUE,
+            targets=(),
+            candidates=tuple(active or idle),
+            edge=Edge.ANY,
+            basis=Confidence.POSSIBLE,
+        )
+    # In its own process it may have the lock itself, by another descriptor.
+    among = (*active, wait.key) if own else tuple(active)
+    return changed(known, targets=among, besides=idle, edge=Edge.ANY, thread_guessed=True, basis=basis)
 
 
 def _may_lock(wait: Blocked) -> bool:

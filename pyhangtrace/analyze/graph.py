@@ -372,16 +372,26 @@ def _by_targets(world: _World, wait: Blocked, outcomes: Mapping[Key, Outcome]) -
                 return Outcome(Fate.BLOCKED, stuck)
     else:
         fate = min(fate for fate, _ in fates)
+        if _any_thread(wait) and not fate.hung and any(other.hung for other, _ in fates):
+            # Whoever of them has it: one is stuck, another one is not.
+            return Outcome(Fate.UNKNOWN, next(target for found, target in fates if found is fate))
         if fate.hung:
             # None of them can end it; the one that waits itself explains more than the one that sleeps.
             fate = max((fate for fate, _ in fates), key=_WORST.index)
         via = next(target for found, target in fates if found is fate)
     if fate.hung:
-        doubted = _helped(world, wait)
+        # What is read may yet be written where nothing says that only its end is waited for.
+        unsaid = wait.cause is Kind.IPC_NO_EOF and wait.basis is Confidence.POSSIBLE
+        doubted = unsaid or _helped(world, wait)
         return Outcome(Fate.UNKNOWN if doubted else Fate.BLOCKED, via, doubted)
     if fate is Fate.IDLE:
         return Outcome(_waiting_for_idle(world, wait, via), via)
     return Outcome(fate, via)
+
+
+def _any_thread(wait: Blocked) -> bool:
+    """Held by a process, and nothing says which of several threads of it is to let go."""
+    return wait.thread_guessed and len(wait.targets) > 1
 
 
 def _helped(world: _World, wait: Blocked) -> bool:
@@ -412,12 +422,15 @@ def _waiting_for_idle(world: _World, wait: Blocked, via: Key) -> Fate:
     if wait.kind is WaitKind.P2P and via not in world.lively:
         return Fate.BLOCKED
     if wait.cause is Kind.IPC_NO_EOF:
-        return Fate.BLOCKED
+        # Who serves others may have something to say yet.
+        return Fate.UNKNOWN
     if world.waits[via].own_end and any(_may_act(world, each) for each in world.waits[via].candidates):
         # The other end is in the same process: whoever is about to act there may be the one to write.
         return Fate.UNKNOWN
     if wait.kind in _TURNS and via in world.listening and scene.who.rank(wait.key[0]) is None:
         return Fate.IDLE
+    if _any_thread(wait):
+        return Fate.UNKNOWN
     if wait.cause is Kind.WORKER_STUCK:
         # All workers wait for work, so what is waited for got lost on the way: where, nobody knows.
         return Fate.UNKNOWN
@@ -474,6 +487,8 @@ def _judge_component(
         fates = [(outcomes[target].fate, target) for target in out]
         if wait.standing is Standing.IDLE:
             outcomes[node] = Outcome(Fate.IDLE)
+        elif _any_thread(wait):
+            outcomes[node] = Outcome(Fate.UNKNOWN)
         elif fates:
             fate, via = min(fates)
             stuck = Fate.UNKNOWN if _helped(world, wait) else Fate.BLOCKED
@@ -528,6 +543,9 @@ def _stays_caught(wait: Blocked, caught: set[Key], outcomes: Mapping[Key, Outcom
     def hopeless(target: Key) -> bool:
         return target in caught or (target in outcomes and outcomes[target].fate.hung)
 
+    if _any_thread(wait) and wait.key in wait.targets:
+        # All of a process are in the knot, or who outside of it has the lock is not known.
+        return caught.issuperset(wait.targets)
     if wait.edge is Edge.ANY:
         return all(hopeless(target) for target in wait.targets)
     return any(hopeless(target) for target in wait.targets)

@@ -9,7 +9,7 @@ from pyhangtrace.analyze.causes import busy_compiler
 from pyhangtrace.analyze.finding import Case, Finding
 from pyhangtrace.analyze.scene import Key
 from pyhangtrace.analyze.states import FREEZER
-from pyhangtrace.analyze.words import thread, waiting
+from pyhangtrace.analyze.words import kept_open_by, thread, waiting
 from pyhangtrace.model.kinds import Kind, Part, SourceState, State, WaitKind
 
 _MOST_STEPS = 3
@@ -92,8 +92,8 @@ def _for_cause(case: Case, finding: Finding) -> list[str]:
         steps += advice
     elif finding.cause is Kind.IPC_PIPE_FULL:
         steps.append("read the pipe while the writer runs (Popen.communicate, a reader thread)")
-    elif finding.cause is Kind.IPC_NO_EOF:
-        steps.append("close the reader's own write end: without it the end of the file never comes")
+    elif _waits_for_end(case, finding):
+        steps += _no_eof(case, finding)
     elif finding.cause is Kind.TIMER and culprit is not None:
         steps.append(f"look at pid {culprit[0]}: {waiting(case, culprit)}")
     elif finding.cause is Kind.LOCK_HELD and culprit is not None and _nobody_holds(case, culprit):
@@ -107,6 +107,23 @@ def _for_cause(case: Case, finding: Finding) -> list[str]:
     elif finding.cause in (Kind.PEER_EXITED, Kind.PEER_OOM_KILLED):
         steps.append("restart the job; look for the first error in the log of the rank that is gone")
     return steps
+
+
+def _waits_for_end(case: Case, finding: Finding) -> bool:
+    """Somebody reads what will not end, also where the verdict is open."""
+    first = case.waits.get(finding.chain[0]) if finding.chain else None
+    open_end = finding.state is State.UNKNOWN and first is not None and first.cause is Kind.IPC_NO_EOF
+    return finding.cause is Kind.IPC_NO_EOF or open_end
+
+
+def _no_eof(case: Case, finding: Finding) -> list[str]:
+    others = kept_open_by(case, finding.chain)
+    if not others:
+        return ["close the reader's own write end: without it the end of the file never comes"]
+    return [
+        f"end pid {', '.join(map(str, others))}, or start it with its output elsewhere (>/dev/null 2>&1): "
+        "until it has closed the pipe, its end never comes"
+    ]
 
 
 def _thaw(group: str) -> str:

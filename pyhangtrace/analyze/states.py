@@ -15,7 +15,21 @@ from pyhangtrace.model.kinds import Confidence, FdKind, FrameKind, Kind, WaitKin
 from pyhangtrace.model.report import ReportHolder, WaitObject
 
 _USER_FAULT = "userfault"
-_QUEUED = ("rwsem_down", "down_")
+# Where a thread queues for the lock of its memory map. Kernels that do not show the lock's own functions show who
+# called them (mm/mmap.c, mm/vma.c, include/linux/mmap_lock.h).
+_QUEUED = (
+    "rwsem_down",
+    "down_",
+    "mmap_read_lock",
+    "mmap_write_lock",
+    "vm_mmap_pgoff",
+    "__vm_munmap",
+    "vm_munmap",
+    "do_mprotect_pkey",
+    "__do_sys_brk",
+    "vma_start_",
+    "__vma_start_",
+)
 _MAP_CALLS = frozenset({"mmap", "munmap", "mprotect", "mremap", "brk", "madvise", "msync"})
 
 # Name of the object of a wait that a control group keeps up.
@@ -51,9 +65,14 @@ def stopped(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | Non
 
 
 def _may_be_frozen(sample: ThreadSample) -> bool:
-    """The group may have been thawed since it was looked at: a thread that sleeps elsewhere by now is not frozen."""
+    """The group may have been thawed since it was looked at: a thread that sleeps elsewhere by now is not frozen.
+
+    In the unified hierarchy it sleeps in do_freezer_trap(), which compilers put into get_signal().
+    """
     where = sample.wchan or ""
-    return not sample.running and (not where or "refrigerator" in where or "freezer" in where)
+    return not sample.running and (
+        not where or "refrigerator" in where or "freezer" in where or where == "get_signal"
+    )
 
 
 def _frozen(draft: Blocked, group: str, sample: ThreadSample) -> Blocked:
@@ -146,14 +165,19 @@ def kernel(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None
     if sample.state != "D" and sample.syscall != -1:
         return None
     functions = [frame.function for frame in sample.frames if frame.kind is FrameKind.KERNEL]
+    answerers = _answerers(scene, sample)
+    # One thread that sleeps inside of a call for the map has its lock, though nothing records that.
+    keeper = answerers if len(answerers) == 1 and _waits_for_map(scene, sample) else ()
     faults = any("fault" in name for name in functions) or (sample.syscall == -1 and not functions)
     return replace(
         draft,
         kind=WaitKind.PAGE_FAULT if faults else WaitKind.IO,
         standing=Standing.FIRM,
         cause=_kernel_cause(sample, functions),
+        basis=Confidence.LIKELY if keeper else draft.basis,
         object=_kernel_object(scene, sample),
-        candidates=_answerers(scene, sample),
+        targets=keeper,
+        candidates=answerers,
         evidence=(
             *draft.evidence,
             f"state D in {sample.wchan or (functions[0] if functions else 'the kernel')}",
@@ -200,8 +224,14 @@ def _answerers(scene: Scene, sample: ThreadSample) -> tuple[Key, ...]:
             and (other := scene.thread(key)) is not None
             and other.state == "D"
             and not (other.wchan or "").startswith(_QUEUED)
+            and _may_have_map(scene, other)
         )
     return ()
+
+
+def _may_have_map(scene: Scene, sample: ThreadSample) -> bool:
+    """Whether what a thread sleeps in is done with the lock of the memory map: a page fault, or a call for the map."""
+    return sample.syscall in (-1, None) or scene.syscall(sample) in _MAP_CALLS
 
 
 def _waits_for_map(scene: Scene, sample: ThreadSample) -> bool:
@@ -218,7 +248,9 @@ def _kernel_words(scene: Scene, sample: ThreadSample) -> list[str]:
         )
         words.append(f"a userfaultfd in which a fault waits: {open_in}; {objects.NO_OWNER}")
     if _waits_for_map(scene, sample):
-        words.append(f"queues for the lock of its memory map; {objects.NO_OWNER}")
+        inside = ", ".join(str(tid) for _, tid in _answerers(scene, sample))
+        keeper = f", with which thread {inside} sleeps in the kernel" if inside else ""
+        words.append(f"queues for the lock of its memory map{keeper}; {objects.NO_OWNER}")
     facts = scene.fds.get((sample.pid, sample.io_fds[0])) if sample.io_fds else None
     if facts is not None and facts.fs_type is not None:
         at = f" mounted at {facts.mount}" if facts.mount is not None else ""

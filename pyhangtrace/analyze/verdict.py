@@ -121,11 +121,10 @@ def _find(case: Case, scene: Scene, matched: Matched, judged: Judged) -> Finding
 
 
 def _holder_open(wait: Blocked) -> bool:
-    """A lock that somebody has kept for long, and who that is, or what he does, does not show."""
+    """A lock, or the end of a pipe, that somebody has kept for long; who that is, or what he does, does not show."""
     unseen = wait.kind in MAY_BE_UNOWNED and wait.holder is None
-    settled = (
-        (wait.kind is WaitKind.FILE_LOCK or unseen) and (wait.since_s or 0.0) >= SETTLED_S and _stands(wait)
-    )
+    kept = wait.kind is WaitKind.FILE_LOCK or unseen or wait.cause is Kind.IPC_NO_EOF
+    settled = kept and (wait.since_s or 0.0) >= SETTLED_S and _stands(wait)
     return settled or wait.kind is WaitKind.LOCK_FILE
 
 

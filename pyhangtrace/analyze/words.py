@@ -251,7 +251,7 @@ def _sentence(case: Case, finding: Finding) -> str:
         steps = "; ".join(
             f"{who(case, one.key)} {waiting(case, one.key)}" for one in finding.named if one.key
         )
-        return f"{_capital(steps)}{_nobody(finding)}."
+        return f"{_capital(steps)}{_nobody(case, finding)}."
     return _accuse(case, finding)
 
 
@@ -267,7 +267,7 @@ def _accuse(case: Case, finding: Finding) -> str:
     if first.key is not None and {key[0] for key in finding.victims} == {first.key[0]}:
         # All in one process: the chain tells it best from its start.
         steps = "; ".join(f"{thread(case, key)} {waiting(case, key)}" for key in finding.chain)
-        return f"{_process(case, first)}: {steps}{_nobody(finding)}."
+        return f"{_process(case, first)}: {steps}{_nobody(case, finding)}."
     keeps = f" keeps {_victims(case, finding, verb=' waiting')}" if finding.victims else ""
     start = next((i for i, key in enumerate(finding.chain) if first.key and key[0] == first.key[0]), None)
     tail = finding.chain[start:] if start is not None else (first.key,) if first.key else ()
@@ -279,7 +279,7 @@ def _accuse(case: Case, finding: Finding) -> str:
     for one in finding.named[1:]:
         if one.key is not None and one.key[0] not in on_way:
             told.append(f"{who(case, one.key)}, which has not come either, {waiting(case, one.key)}")
-    return f"{subject}{keeps}: {'; '.join(told)}{_nobody(finding)}." if told else f"{subject}{keeps}."
+    return f"{subject}{keeps}: {'; '.join(told)}{_nobody(case, finding)}." if told else f"{subject}{keeps}."
 
 
 def _short_name(case: Case, first: Named, key: Key, *, is_first: bool) -> str:
@@ -288,13 +288,20 @@ def _short_name(case: Case, first: Named, key: Key, *, is_first: bool) -> str:
     return thread(case, key) if first.key is not None and key[0] == first.key[0] else who(case, key)
 
 
-def _nobody(finding: Finding) -> str:
+def kept_open_by(case: Case, chain: Sequence[Key]) -> tuple[int, ...]:
+    """Other processes that have the write end of a pipe of which somebody on the chain waits for the end."""
+    waits = (case.waits[key] for key in chain if key in case.waits)
+    reads = next((wait for wait in waits if wait.cause is Kind.IPC_NO_EOF), None)
+    return tuple(pid for pid, _ in reads.targets if pid != reads.key[0]) if reads is not None else ()
+
+
+def _nobody(case: Case, finding: Finding) -> str:
     if finding.cause is Kind.FILE_LOCK_STALE:
         return ", which nobody alive holds"
     if finding.cause is Kind.LOCK_AFTER_FORK:
         return ", copied by fork from a parent whose thread held it"
     if finding.cause is Kind.IPC_NO_EOF:
-        if len(finding.chain) > 1:
+        if kept_open_by(case, finding.chain):
             return "; the child that wrote there has exited, and who inherited its output keeps it open"
         return ", of which it holds the only write end itself"
     return ""

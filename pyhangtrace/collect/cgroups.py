@@ -12,6 +12,7 @@ from pyhangtrace.collect.procfs import PROC, printable, read_text
 ROOT = "/sys/fs/cgroup"
 _DEEPEST = 64
 UNIFIED = ""  # in place of a controller's name
+BESIDE_V1 = "unified"  # where systemd and others mount it beside the first version
 
 
 def paths(pid: int, proc_root: str = PROC) -> dict[str, str]:
@@ -28,12 +29,22 @@ def paths(pid: int, proc_root: str = PROC) -> dict[str, str]:
 def frozen_by(groups: Mapping[str, str], root: str = ROOT) -> str | None:
     """The group that keeps a process frozen, `None` if it is not, or if that cannot be seen."""
     above = _with_those_above(groups.get("freezer"))
-    if above:
-        state = read_text(f"{root}/freezer{above[0]}/freezer.state")
-        return _culprit_v1(root, above) if state is not None and state.strip() == "FROZEN" else None
-    for unified in _with_those_above(groups.get(UNIFIED))[:1]:
-        events = read_text(f"{root}{unified}/cgroup.events") or ""
-        return printable(f"{root}{unified}") if "frozen 1" in events.split("\n") else None
+    state = read_text(f"{root}/freezer{above[0]}/freezer.state") if above else None
+    if state is not None and state.strip() == "FROZEN":
+        return _culprit_v1(root, above)
+    return _frozen_unified(root, _with_those_above(groups.get(UNIFIED)))
+
+
+def _frozen_unified(root: str, above: Sequence[str]) -> str | None:
+    # Beside groups of the first version the unified hierarchy has a place of its own, and a freezer in any case.
+    for base in (f"{root}/{BESIDE_V1}", root):
+        events = read_text(f"{base}{above[0]}/cgroup.events") if above else None
+        if events is None:
+            continue
+        if "frozen 1" not in events.split("\n"):
+            return None
+        asked = [path for path in above if (read_text(f"{base}{path}/cgroup.freeze") or "").strip() == "1"]
+        return printable(f"{base}{asked[-1] if asked else above[0]}")
     return None
 
 
@@ -64,6 +75,7 @@ def quota_group(groups: Mapping[str, str], root: str = ROOT) -> str | None:
     for base, path, name, unlimited in (
         (f"{root}/cpu", groups.get("cpu"), "cpu.cfs_quota_us", "-1"),
         (root, groups.get(UNIFIED), "cpu.max", "max"),
+        (f"{root}/{BESIDE_V1}", groups.get(UNIFIED), "cpu.max", "max"),
     ):
         for each in _with_those_above(path):
             limit = read_text(f"{base}{each}/{name}")

@@ -74,10 +74,14 @@ def describe(
     table: ProcessTable,
     arguments: Mapping[int, tuple[str, ...]],
     *,
+    uptime_s: float | None = None,
     proc_root: str = PROC,
 ) -> dict[int, ProcessFacts]:
-    """The facts of processes of the table; role, claims and Python are for others to fill in."""
-    uptime_s = read_uptime(proc_root)
+    """The facts of processes of the table; role, claims and Python are for others to fill in.
+
+    Ages are as of `uptime_s` (None: now), so that those of processes described one after the other can be compared.
+    """
+    uptime_s = read_uptime(proc_root) if uptime_s is None else uptime_s
     ours = read_link(f"{proc_root}/self/ns/pid")
     return {
         pid: _describe(row, arguments.get(pid, ()), uptime_s, ours, proc_root)

@@ -60,6 +60,19 @@ def find(pids: Sequence[int], table: ProcessTable, lookup: Lookup, *, ourselves:
     )
 
 
+def wrappers(pid: int, table: ProcessTable, lookup: Lookup) -> tuple[int, ...]:
+    """Shells and the like right above a process that run nothing but it: they belong to it, not to who runs them."""
+    found: list[int] = []
+    below = pid
+    for parent in table.ancestors(pid):
+        arguments = lookup.arguments([parent]).get(parent, ())
+        if table.children(parent) != (below,) or not recognise.boundary(table[parent].comm, arguments):
+            break
+        found.append(parent)
+        below = parent
+    return tuple(found)
+
+
 @dataclass(frozen=True, slots=True)
 class _Found:
     root: int

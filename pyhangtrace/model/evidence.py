@@ -606,13 +606,16 @@ class ProcessGroupFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFacts:
-    """How the group was found and what it is."""
+    """How the group was found and what it is. `observers` are the processes that run us, from our parent up, as far as
+    they are no members: what they do meanwhile is to wait for us.
+    """
 
     root_pid: int
     members: tuple[int, ...]
     found_by: str  # a sentence: "torchrun agent 4200 and its descendants"
     framework: str | None = None
     world_size: int | None = None
+    observers: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

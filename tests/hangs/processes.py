@@ -331,6 +331,9 @@ def in_sessions(sessions: set[int]) -> set[int]:
 
 
 def _is_resource_tracker(pid: int) -> bool:
+    fields = stat_fields(pid)
+    if fields is None or fields[0] == "D":
+        return False  # its command line may not be had as long as its memory map is locked
     try:
         return b"resource_tracker" in Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:

@@ -70,6 +70,50 @@ PIPES = (
     healthy("fifo-open-write", ("pipes.py", "fifo-write", FILE), "pipe", path="/file$", nobody=True),
 )
 
+# What a child that has ended left behind keeps the pipe open of which the waiter waits for the end.
+LEFT_OPEN = (
+    scene(
+        "output-left-open",
+        ("pipes.py", "left-open", "sleeps"),
+        Expected(kind=("pipe",), holder="other", says=("child .* has exited",)),
+        others=("other",),
+        states=("hung",),
+        may_name=("other",),
+    ),
+    scene(
+        "output-left-open-to-a-server",
+        ("pipes.py", "left-open", "serves"),
+        Expected(kind=("pipe",), holder="other", says=("child .* has exited",)),
+        others=("other",),
+        states=("unknown", "idle"),
+        may_name=(),
+    ),
+    scene(
+        "output-left-open-to-a-writer",
+        ("pipes.py", "left-open", "writes"),
+        Expected(kind=("pipe",), holder="other", says=("child .* has exited",), since=False),
+        members={"other": ANY, "waiter": ANY},
+        states=("running", "idle", "unknown"),
+        may_name=(),
+    ),
+    scene(
+        "output-left-open-of-a-shell",
+        ("pipes.py", "left-open-in-shell"),
+        Expected(kind=("pipe",), holder="other", says=("left behind",)),
+        others=("other",),
+        states=("unknown", "idle"),
+        may_name=(),
+    ),
+    scene(
+        "lines-of-a-daemon",
+        ("pipes.py", "lines", "writes-slowly"),
+        Expected(kind=("pipe",), holder="other"),
+        others=("other",),
+        states=("running", "idle", "slow"),
+        may_name=("other",),
+    ),
+)
+
 SOCKETS = (
     held("unix-stream-read", ("sockets.py", "stream-read"), "socket", path="socket:"),
     held("unix-stream-write", ("sockets.py", "stream-write"), "socket", says=("unread", "full")),
@@ -203,6 +247,16 @@ PROCESSES = (
         may_name=("waiter",),
     ),
     scene(
+        "freezer-unified",
+        ("children.py", "sleeping"),
+        Expected(kind=("stopped",), path="hangtrace-test", name="freezer", nobody=True),
+        others=("waiter", "parent"),
+        around=staging.frozen_unified,
+        needs=staging.no_unified_freezer,
+        states=("hung", "idle", "unknown"),
+        may_name=("waiter",),
+    ),
+    scene(
         "cpu-throttled",
         ("children.py", "spinning"),
         Expected(kind=("throttled", "running"), says=("throttled",), since=False),
@@ -295,6 +349,30 @@ FILES = (
     _lock("fcntl-posix", ("files.py", "posix", FILE), "file_lock"),
     _lock("fcntl-ofd", ("files.py", "ofd", FILE), "file_lock"),
     scene(
+        "flock-of-stuck-threads",
+        ("files.py", "threads-stuck", FILE),
+        Expected(kind=("file_lock",), path="/file$", holder="other"),
+        others=("other",),
+        states=("hung",),
+        may_name=("waiter", "other"),
+    ),
+    scene(
+        "flock-beside-a-thread-that-moves",
+        ("files.py", "threads-move", FILE),
+        Expected(kind=("file_lock",), path="/file$", holder="other"),
+        members={"other": ANY, "waiter": ASLEEP},
+        states=("unknown", "running", "idle"),
+        may_name=(),
+    ),
+    scene(
+        "flock-of-threads-at-work",
+        ("files.py", "threads-work", FILE),
+        Expected(kind=("file_lock",), path="/file$", holder="other"),
+        members={"other": ANY, "waiter": ASLEEP},
+        states=("unknown", "running", "slow", "idle"),
+        may_name=("other",),
+    ),
+    scene(
         "lease-break",
         ("files.py", "lease", FILE),
         Expected(kind=("file_lock",), path="/file$", holder="other", timed=True, left_s=(1.0, 46.0)),
@@ -362,6 +440,24 @@ PAGES = (
         needs=staging.no_fuse,
         may_name=(),
     ),
+    scene(
+        "fuse-page-fault",
+        ("pages.py", "fuse-map", "{scratch}/mount"),
+        Expected(kind=("page_fault",), name="request_wait_answer", says=("outside a system call",)),
+        others=("other",),
+        needs=staging.no_fuse,
+        may_name=(),
+    ),
+    scene(
+        "map-lock-held",
+        ("pages.py", "map-lock", "{scratch}/mount"),
+        Expected(
+            kind=("io",), candidates=("keeper",), says=("lock of its memory map",), nobody=True, since=False
+        ),
+        others=("other", "reader", "keeper"),
+        needs=staging.no_fuse,
+        may_name=(),
+    ),
 )
 
 TIMERS = (
@@ -417,5 +513,5 @@ _ALIKE = frozenset(
 
 SCENES = tuple(
     replace(one, slow=one.name in _ALIKE)
-    for one in (*PIPES, *SOCKETS, *EVENTS, *PROCESSES, *QUEUES, *FILES, *PAGES, *TIMERS)
+    for one in (*PIPES, *LEFT_OPEN, *SOCKETS, *EVENTS, *PROCESSES, *QUEUES, *FILES, *PAGES, *TIMERS)
 )

@@ -19,6 +19,22 @@ def no_freezer() -> str | None:
     return _no_controller("freezer")
 
 
+def no_unified_freezer() -> str | None:
+    """Why no group of the unified hierarchy can be made here."""
+    folder = unified()
+    if folder is not None and os.access(folder, os.W_OK):
+        return None
+    return "needs the unified hierarchy of control groups, mounted where it can be written"
+
+
+def unified() -> Path | None:
+    """Where the unified hierarchy is mounted."""
+    for folder in (CGROUPS / "unified", CGROUPS):
+        if (folder / "cgroup.procs").is_file():
+            return folder
+    return None
+
+
 def no_quota() -> str | None:
     """Why no group with a quota of cgroup v1 can be made here."""
     return _no_controller("cpu")
@@ -50,7 +66,7 @@ def _no_controller(name: str) -> str | None:
 @contextmanager
 def _group(controller: str, pid: int) -> Iterator[Path]:
     """A group with this process in it, which goes back afterwards."""
-    parent = CGROUPS / controller
+    parent = CGROUPS / controller if controller else unified() or CGROUPS
     folder = parent / f"hangtrace-test-{pid}"
     folder.mkdir()
     try:
@@ -76,6 +92,19 @@ def frozen(stage: Running) -> Iterator[None]:
 
 
 @contextmanager
+def frozen_unified(stage: Running) -> Iterator[None]:
+    """The waiter is frozen by its cgroup of the unified hierarchy."""
+    with _group("", stage.members["waiter"].pid) as folder:
+        try:
+            (folder / "cgroup.freeze").write_text("1")
+            _await(folder / "cgroup.events", "frozen 1", line=1)
+            yield
+        finally:
+            (folder / "cgroup.freeze").write_text("0")
+            _await(folder / "cgroup.events", "frozen 0", line=1)
+
+
+@contextmanager
 def throttled(stage: Running) -> Iterator[None]:
     """The waiter gets two hundredths of a CPU."""
     with _group("cpu", stage.members["waiter"].pid) as folder:
@@ -93,9 +122,9 @@ def throttled(stage: Running) -> Iterator[None]:
             (folder / "cpu.cfs_quota_us").write_text("-1")
 
 
-def _await(file: Path, word: str) -> None:
+def _await(file: Path, word: str, *, line: int = 0) -> None:
     deadline = time.monotonic() + DEADLINE_S
-    while file.read_text().strip() != word:
+    while file.read_text().splitlines()[line].strip() != word:
         if time.monotonic() > deadline:
             raise NotReached(f"{file} is not {word}")
         time.sleep(POLL_S)

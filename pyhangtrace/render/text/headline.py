@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyhangtrace.model.kinds import Kind, Part, State
+from pyhangtrace.model.kinds import Kind, Part, State, WaitKind
 from pyhangtrace.model.report import Culprit, Report
 from pyhangtrace.render.text.words import numbers, plural, plural_verb, thread_label
 
@@ -96,7 +96,22 @@ def headline_title(report: Report) -> str:
 def cause_words(report: Report) -> str:
     """One clause about the cause, or "" where the wait itself says it."""
     cause = report.verdict.cause
+    if cause is Kind.IPC_NO_EOF and _kept_open_elsewhere(report):
+        return (
+            "it inherited the write end from a child that has exited: until it closes it, the end never comes"
+        )
     return _CAUSES.get(cause, "") if cause is not None else ""
+
+
+def _kept_open_elsewhere(report: Report) -> bool:
+    """Whether somebody else has the write end of what a thread on the chain reads."""
+    readers = (WaitKind.PIPE, WaitKind.SOCKET, WaitKind.POLL)
+    return any(
+        wait.id in report.verdict.chain
+        and wait.kind in readers
+        and any(one.pid != wait.pid for one in (wait.holder, *wait.candidates) if one is not None)
+        for wait in report.waits
+    )
 
 
 def _alone(name: str, kind: Kind | None) -> str:

@@ -4,6 +4,7 @@ import fcntl
 import os
 import struct
 import sys
+import threading
 import time
 
 import announce
@@ -24,6 +25,51 @@ def _two(path, take):
     os.read(ready, 1)
     fd = os.open(path, os.O_RDWR)
     wait_in("waiter", lambda: take(fd))
+
+
+def _of_threads(path, work):
+    """`other`, a process of several threads, holds a lock that `waiter` asks for; `waiter` holds one of its own."""
+    ready, done = os.pipe()
+    mine = os.open(f"{path}.mine", os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(mine, fcntl.LOCK_EX)
+
+    def hold():
+        os.close(mine)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        os.write(done, b"x")
+
+    child("other", lambda: work(f"{path}.mine"), ready=hold)
+    os.read(ready, 1)
+    fd = os.open(path, os.O_RDWR)
+    wait_in("waiter", lambda: fcntl.flock(fd, fcntl.LOCK_EX))
+
+
+def _want(path):
+    fcntl.flock(os.open(path, os.O_RDWR), fcntl.LOCK_EX)
+
+
+def _nap():
+    while True:
+        time.sleep(0.05)
+
+
+def stuck(path):
+    """One thread wants the waiter's lock, and the other one waits for its end."""
+    thread = threading.Thread(target=_want, args=(path,))
+    thread.start()
+    thread.join()
+
+
+def moving(path):
+    """One thread wants the waiter's lock, and another one may have the process' own, and give it back."""
+    threading.Thread(target=_nap).start()
+    _want(path)
+
+
+def working(path):
+    threading.Thread(target=_nap).start()
+    _nap()
 
 
 def whole(kind):
@@ -108,6 +154,9 @@ main(
         "flock": lambda path: _two(path, lambda fd: fcntl.flock(fd, fcntl.LOCK_EX)),
         "posix": lambda path: _two(path, lambda fd: fcntl.lockf(fd, fcntl.LOCK_EX)),
         "ofd": lambda path: _two(path, lambda fd: fcntl.fcntl(fd, F_OFD_SETLKW, whole(fcntl.F_WRLCK))),
+        "threads-stuck": lambda path: _of_threads(path, stuck),
+        "threads-move": lambda path: _of_threads(path, moving),
+        "threads-work": lambda path: _of_threads(path, working),
         "lease": lease,
         "soft-lock": soft_lock,
         "folder-lock": folder_lock,

@@ -1,8 +1,13 @@
 """Waits for pipes. usage: pipes.py SCENE [PATH]"""
 
 import os
+import socket
+import subprocess
+import sys
+import time
 
-from parts import child, main, wait_in
+import announce
+from parts import LONG_S, child, main, wait_in
 
 
 def read():
@@ -24,8 +29,65 @@ def fifo(path, flags):
     wait_in("waiter", lambda: os.open(path, flags))
 
 
+def serve():
+    listener = socket.create_server(("127.0.0.1", 0))
+    listener.accept()
+
+
+def write_every(seconds):
+    until = time.monotonic() + LONG_S
+    while time.monotonic() < until:
+        os.write(1, b"line\n")
+        time.sleep(seconds)
+
+
+WORK = {
+    "sleeps": lambda: time.sleep(LONG_S),
+    "serves": serve,
+    "writes": lambda: write_every(0.2),
+    "writes-slowly": lambda: write_every(20.0),
+}
+
+
+def leave(what):
+    """Start `other`, which keeps our output, and end."""
+    ready, done = os.pipe()
+    if os.fork() == 0:
+        os.close(ready)
+        # Its output is that of whoever started it, and nothing else of it is kept.
+        announce.member("other")
+        os.close(done)
+        WORK[what]()
+        os._exit(0)
+    os.close(done)
+    os.read(ready, 1)
+
+
+def _leaving(what):
+    return [sys.executable, __file__, "leave", what]
+
+
+def left_open(what):
+    wait_in("waiter", lambda: subprocess.run(_leaving(what), stdout=subprocess.PIPE))
+
+
+def left_open_in_shell():
+    announce.member("waiter")
+    os.execvp("sh", ["sh", "-c", f"x=$({sys.executable} {__file__} leave sleeps); echo $x"])
+
+
+def lines(what):
+    with subprocess.Popen(_leaving(what), stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        wait_in("waiter", process.stdout.readline)
+
+
 main(
     {
+        "leave": leave,
+        "left-open": left_open,
+        "left-open-in-shell": left_open_in_shell,
+        "lines": lines,
         "read": read,
         "write": write,
         "fifo-read": lambda path: fifo(path, os.O_RDONLY),

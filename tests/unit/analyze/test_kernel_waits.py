@@ -193,6 +193,13 @@ def test_process_that_has_been_thawed_meanwhile() -> None:
         assert wait_of(report, 100).kind is kind
 
 
+def test_process_that_the_unified_hierarchy_froze() -> None:
+    group = "/sys/fs/cgroup/jobs"
+    process = replace(b.process(100), frozen_by=group)
+    report = report_of(b.sleeper(100, wchan="get_signal"), processes=[process])
+    assert (wait_of(report, 100).kind, wait_of(report, 100).object.path) == (WaitKind.STOPPED, group)
+
+
 def test_loop_that_looks_for_a_file_is_not_decided() -> None:
     naps = b.asleep(100, seconds=0.1, polls_for="except FileExistsError")
     report = report_of(naps)

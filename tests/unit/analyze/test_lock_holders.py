@@ -79,6 +79,65 @@ def test_threads_that_wait_for_the_one_with_the_file_change_nothing() -> None:
     assert len(verdict.cycle) == 2
 
 
+def test_a_process_all_of_whose_threads_are_in_the_circle_is_a_proof() -> None:
+    for among in ([b.on_mutex(100, 101, owner=100)], [flock(100, 101)]):
+        verdict = crossed(*among).verdict
+        assert (verdict.state, verdict.cause) == (State.HUNG, Kind.LOCK_CYCLE)
+        assert verdict.confidence is Confidence.PROVEN
+        assert {(who.pid, who.part) for who in verdict.culprits} == {(100, Part.PARTY), (200, Part.PARTY)}
+        # Which of its threads has the file is recorded nowhere.
+        assert [who.tid for who in verdict.culprits if who.pid == 100] == [None]
+
+
+def test_a_serving_thread_has_no_file() -> None:
+    tqdm = b.asleep(100, 101, seconds=10)
+    serving = replace(tqdm, frames=(b.py("TMonitor.run", "/usr/lib/python3/site-packages/tqdm/_monitor.py"),))
+    assert crossed(serving).verdict.confidence is Confidence.PROVEN
+
+
+def test_a_thread_that_sleeps_for_long_may_have_the_file() -> None:
+    verdict = crossed(b.asleep(200, 201, seconds=9000)).verdict
+    assert (verdict.state, verdict.confidence) == (State.HUNG, Confidence.LIKELY)
+    assert not verdict.cycle
+
+
+def test_a_thread_that_listens_may_have_the_file() -> None:
+    listening = b.connection(200, 5, 70, state="LISTEN")
+    locks = [lock(1, 200, 100), lock(2, 100, 200)]
+    looks = b.twice(
+        flock(100),
+        flock(200),
+        b.on_fd(200, 201, fd=5, syscall=b.ACCEPT),
+        fds=[listening],
+        file_locks=locks,
+    )
+    verdict = analyze(b.evidence([b.process(100), b.process(200, ppid=100)], looks)).verdict
+    assert (verdict.state, verdict.culprits) == (State.UNKNOWN, ())
+
+
+def test_a_process_whose_threads_all_work_lets_go_in_time() -> None:
+    threads = [flock(100), b.asleep(200, seconds=20), b.asleep(200, 201, seconds=30)]
+    looks = b.twice(*threads, file_locks=[lock(1, 200, 100)])
+    report = analyze(b.evidence([b.process(100), b.process(200, ppid=100)], looks))
+    assert report.verdict.state is State.SLOW
+    assert [(who.pid, who.tid) for who in report.verdict.culprits] == [(200, None)]
+    (wait,) = [wait for wait in report.waits if wait.kind.value == "file_lock"]
+    assert wait.holder is not None
+    assert (wait.holder.pid, wait.holder.tid) == (200, None)
+
+
+def test_the_two_threads_of_a_process_that_want_each_others_files() -> None:
+    locks = [lock(1, 100, 100), lock(2, 100, 100)]
+    one = b.process(100)
+    joins = b.on_mutex(100, owner=101)
+    looks = b.twice(joins, flock(100, 101), flock(100, 102), file_locks=locks)
+    verdict = analyze(b.evidence([one], looks)).verdict
+    assert (verdict.state, verdict.confidence) == (State.HUNG, Confidence.PROVEN)
+    looks = b.twice(b.asleep(100, seconds=5), flock(100, 101), flock(100, 102), file_locks=locks)
+    verdict = analyze(b.evidence([one], looks)).verdict
+    assert (verdict.state, verdict.culprits) == (State.UNKNOWN, ())
+
+
 def test_the_file_of_a_thread_of_the_same_process() -> None:
     report = analyze(
         b.evidence(

@@ -16,6 +16,7 @@ from pyhangtrace.model.evidence import (
     Look,
     ProcessFacts,
     PythonFacts,
+    ThreadSample,
 )
 from pyhangtrace.model.kinds import Confidence, FdKind, Kind, Role, State
 from tests.unit.analyze import builders as b
@@ -205,8 +206,79 @@ def test_child_that_has_exited_while_another_process_keeps_its_output_open() -> 
     ]
     verdict = verdict_of(b.evidence(processes, looks))
     assert (verdict.state, verdict.cause) == (State.HUNG, Kind.IPC_NO_EOF)
+    assert verdict.confidence is Confidence.LIKELY
     assert verdict.culprits[0].pid == 102
     assert "the child that wrote there has exited" in verdict.summary
+    assert "end pid 102" in verdict.next_steps[0]
+
+
+@pytest.mark.parametrize(
+    ("holder", "state"),
+    [
+        (b.on_fd(102, fd=5, syscall=b.ACCEPT), State.UNKNOWN),
+        (b.asleep(102, seconds=20), State.IDLE),
+    ],
+)
+def test_who_keeps_the_output_of_a_child_open_and_may_yet_write_is_not_blamed(
+    holder: ThreadSample, state: State
+) -> None:
+    reads = b.on_fd(
+        100,
+        fd=3,
+        frames=(b.py("Popen.communicate", "/usr/lib/python3.11/subprocess.py"), b.py("main")),
+        named_values=(b.local("Popen.communicate", "pid", 101),),
+    )
+    listening = b.connection(102, 5, 70, state="LISTEN")
+    looks = b.twice(reads, holder, fds=[b.pipe(100, 3, 70, Holder(pid=102, mode="w")), listening])
+    processes = [
+        b.process(100),
+        b.process(101, ppid=100, state="Z"),
+        b.process(102, ppid=1, role=Role.OUTSIDER),
+    ]
+    report = analyze(b.evidence(processes, looks))
+    assert report.verdict.state is state
+    assert not report.verdict.culprits
+    (wait,) = [wait for wait in report.waits if wait.pid == 100]
+    assert wait.holder is not None
+    assert wait.holder.pid == 102
+
+
+@pytest.mark.parametrize(
+    ("changes", "state"),
+    [
+        ({}, State.UNKNOWN),
+        ({"started_s_ago": 60.0}, State.IDLE),  # it was there before: whoever feeds the reader
+        ({"started_s_ago": None}, State.IDLE),
+        ({"ppid": 100}, State.IDLE),  # a child of the reader that is still its own
+    ],
+)
+def test_a_write_end_that_was_left_behind_is_told_and_nobody_blamed(
+    changes: dict[str, Any], state: State
+) -> None:
+    left = b.process(102, **{"ppid": 1, "role": Role.OUTSIDER, "started_s_ago": 20.0, **changes})
+    reader = b.process(100, started_s_ago=30.0)
+    looks = b.twice(
+        b.on_fd(100, fd=3),
+        b.asleep(102, seconds=4000, left=3000),
+        fds=[b.pipe(100, 3, 70, Holder(pid=102, mode="w"))],
+    )
+    verdict = analyze(b.evidence([reader, left], looks)).verdict
+    assert (verdict.state, verdict.culprits) == (state, ())
+
+
+def test_who_runs_us_is_no_part_of_the_job() -> None:
+    fds = [
+        b.pipe(100, 3, 70, Holder(pid=900, mode="w")),
+        b.connection(101, 4, 71, Holder(pid=900, mode="rw")),
+    ]
+    looks = b.twice(b.on_fd(100, fd=3), b.on_fd(101, fd=4, syscall=b.RECV), fds=fds)
+    evidence = b.evidence([b.process(100, ppid=900), b.process(101, ppid=100)], looks)
+    report = analyze(b.replace(evidence, job=b.replace(evidence.job, observers=(900, 1))))
+    assert report.verdict.state is State.IDLE
+    assert {process.pid for process in report.processes} == {100, 101}
+    for wait in report.waits:
+        assert wait.holder is None
+        assert any("runs this look" in line for line in wait.evidence)
 
 
 def test_lock_that_its_own_thread_holds() -> None:

@@ -179,6 +179,25 @@ def test_a_group_is_frozen_by_the_one_above(tmp_path: Path) -> None:
     assert cgroups.quota_group({"cpu": "//", "": "a/b"}, root) is None
 
 
+def test_the_unified_hierarchy_beside_the_first_version(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        {
+            "freezer/a/freezer.state": "THAWED\n",
+            "unified/u/cgroup.freeze": "1\n",
+            "unified/u/v/cgroup.freeze": "0\n",
+            "unified/u/v/cgroup.events": "populated 1\nfrozen 1\n",
+            "unified/w/cgroup.events": "populated 1\nfrozen 0\n",
+            "unified/u/cpu.max": "50000 100000\n",
+        },
+    )
+    root = str(tmp_path)
+    # It is the group above that has to be thawed.
+    assert cgroups.frozen_by({"freezer": "/a", "": "/u/v"}, root) == f"{root}/unified/u"
+    assert cgroups.frozen_by({"freezer": "/a", "": "/w"}, root) is None
+    assert cgroups.quota_group({"": "/u/v"}, root) == f"{root}/unified/u"
+
+
 def test_the_nearest_quota_and_what_it_took(tmp_path: Path) -> None:
     write(
         tmp_path,

@@ -393,3 +393,13 @@ def test_zombies_of_who_started_the_ranks_belong_to_the_job(host: Host) -> None:
     host.add(903, 900, comm="python")
     host.rows[-1] = replace(host.rows[-1], state="Z")
     assert host.find(901).members == (900, 901, 902, 903)
+
+
+def test_shells_that_run_nothing_but_us_belong_to_us() -> None:
+    host = Host()
+    host.add(10, 1, "python", "driver.py")
+    host.add(11, 10, "sh", "-c", "hangtrace attach 20")
+    host.add(12, 11, "hangtrace", "attach", "20")
+    assert job.wrappers(12, host.table, host) == (11,)
+    host.add(13, 11, "cat")
+    assert job.wrappers(12, host.table, host) == ()
