@@ -25,12 +25,15 @@ from pyhangtrace.collect import (
     process_groups,
     processes,
     procfs,
+    ras,
     smaps,
     source_lines,
     stacks,
 )
 from pyhangtrace.collect.guarded import GuardedReader
 from pyhangtrace.collect.looks import Looker, Seen
+from pyhangtrace.collect.problems import process_status
+from pyhangtrace.collect.ras_gate import RasMode
 from pyhangtrace.collect.tasks import TASKS
 from pyhangtrace.discover import job as jobs
 from pyhangtrace.discover import recognise, roles
@@ -51,6 +54,7 @@ from pyhangtrace.model.evidence import (
 )
 from pyhangtrace.model.kinds import Role, SourceState, StackFrom
 from pyhangtrace.model.process_table import ProcessTable
+from pyhangtrace.model.ras import RasAnswer
 from pyhangtrace.render.result import Result
 
 Progress = Callable[[str], None]
@@ -65,6 +69,7 @@ _PROBE_WINDOW_S = 0.5  # probes slow the system calls of the whole machine a lit
 _WEIGH_S = 0.4
 _GROUPS_S = 1.0
 _LINES_S = 2.0  # asked for by name, and after all that the verdict needs
+_RAS_S = 1.5
 _OUTSIDER_ROUNDS = 3
 _MAX_OUTSIDERS = 64
 
@@ -73,6 +78,7 @@ _MAX_OUTSIDERS = 64
 class AttachOptions:
     """How to look. `window_s` is the time between first and last look; `None` lets the evidence decide, up to
     `max_window_s`. `allow_stop`: in the end, a thread whose stack nothing else gives may be stopped for a moment.
+    `ras`: whether NCCL's RAS service is asked.
     """
 
     window_s: float | None = None
@@ -80,6 +86,7 @@ class AttachOptions:
     allow_stop: bool = False
     max_window_s: float = 3.0
     lines: bool = False
+    ras: RasMode = RasMode.SAFE
 
 
 def attach(
@@ -178,6 +185,7 @@ class _Run:
     attached_s: float = 0.0
     source: tuple[SourcePlace, ...] = ()
     groups: process_groups.Found = field(default_factory=process_groups.Found)
+    ras: RasAnswer | None = None
     said: set[str] = field(default_factory=set)
 
     def collect(self, pids: Sequence[int]) -> Evidence:
@@ -201,6 +209,7 @@ class _Run:
             self._weigh()
             self._finish_probes(window)
             self.attached_s = window.close()
+        self._ask_ras()
         self._read_source_lines()
         evidence = self._evidence()
         return replace(evidence, cost=self._cost())
@@ -371,6 +380,21 @@ class _Run:
             self.facts[pid] = replace(self.facts[pid], memory=memory)
         self.coverage.append(status)
 
+    def _ask_ras(self) -> None:
+        """NCCL's own view, last of all: nobody is stopped any more, and the stacks say what a query could meet."""
+        members = [pid for pid, names in sorted(self.host.frameworks.items()) if "nccl" in names]
+        answer = ras.collect(
+            self.reader,
+            [self._process(pid, None) for pid in members],
+            self.seen[-1].look.threads,
+            mode=self.options.ras,
+            asked=self.asked,
+            deadline_s=self._left(_RAS_S),
+            proc_root=self.proc_root,
+        )
+        self.ras = answer.found
+        self.coverage += answer.coverage
+
     def _read_source_lines(self) -> None:
         """For showing only: the verdict is made of the looks as they are."""
         if not self.options.lines:
@@ -445,6 +469,7 @@ class _Run:
             coverage=self._all_coverage(host),
             source=self.source,
             groups=self.groups.groups,
+            ras=self.ras,
         )
 
     def _framework(self, host: _Host | None) -> str | None:
@@ -544,7 +569,7 @@ class _Run:
         for pid, (why, tid) in sorted(problems.items()):
             if why.startswith("reader_") or why in ("gone", "zombie"):
                 continue
-            found.append(_process_status(pid, why, tid))
+            found.append(process_status(pid, why, tid))
         unkillable = self.reader.usage().unkillable
         if unkillable:
             found.append(
@@ -582,28 +607,3 @@ def _lacks_frames(thread: ThreadSample) -> bool:
     if thread.stack_complete or thread.stack_from in (StackFrom.BPF, StackFrom.PERF):
         return False
     return thread.state in ("S", "R")
-
-
-def _process_status(pid: int, why: str, tid: int | None) -> SourceStatus:
-    thread = f" (thread {tid})" if tid is not None else ""
-    reasons = {
-        "mmap_lock_held": f"its memory map is locked{thread}: whoever reads its memory would hang, too",
-        "timed_out": "reading its memory did not come back in time",
-        "no_time": "the time for looking was over before it, or all of its threads, had their turn",
-        "not_permitted": "the kernel does not let this user read it",
-        "32bit": "a 32-bit program: stacks are not read",
-        "exec_changed": "it started another program while it was looked at",
-    }
-    states = {"mmap_lock_held": SourceState.TIMED_OUT, "timed_out": SourceState.TIMED_OUT}
-    states["no_time"] = SourceState.TIMED_OUT
-    states["not_permitted"] = SourceState.REFUSED
-    fixes = {
-        "not_permitted": "run with sudo",
-        "no_time": "look again when the machine is less busy, or name fewer processes",
-    }
-    return SourceStatus(
-        source=f"process {pid}",
-        state=states.get(why, SourceState.FAILED),
-        reason=reasons.get(why, why),
-        fix=fixes.get(why, ""),
-    )

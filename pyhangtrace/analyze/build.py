@@ -103,6 +103,7 @@ def build(case: Case, finding: Finding) -> Report:
             stopped_us={str(pid): microseconds for pid, microseconds in evidence.cost.stopped_us},
             probe_attached_s=evidence.cost.probe_attached_s,
         ),
+        ras=evidence.ras,
     )
 
 

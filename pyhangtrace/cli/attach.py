@@ -52,6 +52,13 @@ def _seconds(_context: click.Context, _parameter: click.Parameter, value: float 
     is_flag=True,
     help="Show file and line of native frames, and inlined functions, where there is debug information.",
 )
+@click.option(
+    "--ras",
+    type=click.Choice(["never", "safe", "ask", "force"]),
+    default="safe",
+    help="Ask NCCL's RAS service, which knows the ranks of all hosts: where nothing speaks against it (safe), also "
+    "where only nothing is known against it (ask), or in any case: in some releases a query can end the job.",
+)
 @click.option("--exit-code", "hang_is_failure", is_flag=True, help="Return 1 if a hang was found.")
 def command(
     *,
@@ -63,6 +70,7 @@ def command(
     no_bpf: bool,
     allow_stop: bool,
     lines: bool,
+    ras: str,
     hang_is_failure: bool,
 ) -> int:
     """Finds the job that PID belongs to (any rank, launcher or engine process of it), looks twice, and says
@@ -74,11 +82,14 @@ def command(
     if not wanted:
         raise click.UsageError("Missing argument 'PID...'.")
     files = check_outputs(outputs)
+    from pyhangtrace.collect.ras_gate import RasMode
     from pyhangtrace.engine import AttachOptions, attach
 
     result = attach(
         wanted,
-        AttachOptions(window_s=duration, bpf=not no_bpf, allow_stop=allow_stop, lines=lines),
+        AttachOptions(
+            window_s=duration, bpf=not no_bpf, allow_stop=allow_stop, lines=lines, ras=RasMode(ras)
+        ),
         progress=lambda message: click.echo(message, err=True),
     )
     deliver(result, files, as_json=as_json)

@@ -10,8 +10,10 @@ from pyhangtrace.collect import (
     lock_files,
     maps,
     nap_loops,
+    nccl_version,
     process_groups,
     processes,
+    ras,
     smaps,
     sockets,
     source_lines,
@@ -37,4 +39,6 @@ TASKS: dict[str, Task] = {
     maps.RESIDENT_TASK: maps.resident_task,
     smaps.ROLLUP_TASK: smaps.rollup_task,
     gpu.GPU_TASK: gpu.gpu_task,
+    nccl_version.VERSION_TASK: nccl_version.version_task,
+    ras.SETTINGS_TASK: ras.settings_task,
 }

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pyhangtrace.model.kinds import FdKind, FoundBy, FrameKind, Role, SourceState, StackFrom, TaskKind
+from pyhangtrace.model.ras import RasAnswer
 
 SCHEMA = "hangtrace.evidence/1"
 
@@ -650,6 +651,7 @@ class Evidence:
     cost: Cost = field(default_factory=Cost)
     source: tuple[SourcePlace, ...] = ()
     groups: tuple[ProcessGroupFacts, ...] = ()
+    ras: RasAnswer | None = None
 
     @property
     def window_s(self) -> float:

@@ -26,6 +26,7 @@ from pyhangtrace.model.kinds import (
     TaskKind,
     WaitKind,
 )
+from pyhangtrace.model.ras import RasAnswer
 
 SCHEMA = "hangtrace.report/1"
 
@@ -402,3 +403,4 @@ class Report:
     gpus: tuple[Gpu, ...]
     coverage: tuple[Coverage, ...]
     cost: ReportCost
+    ras: RasAnswer | None = None  # NCCL's own view of the job, where it was asked

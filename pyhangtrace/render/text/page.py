@@ -7,6 +7,7 @@ from pyhangtrace.model.report import Report
 from pyhangtrace.render.clean import clean
 from pyhangtrace.render.text.headline import headline_title
 from pyhangtrace.render.text.layout import WIDTH, Row, Style, columns, paragraph, rows, wrap
+from pyhangtrace.render.text.ras import ras_rows
 from pyhangtrace.render.text.tasks import task_rows
 from pyhangtrace.render.text.who import main_rows, who_rows
 from pyhangtrace.render.text.words import age, frame_words, numbers
@@ -37,6 +38,7 @@ def render_text(report: Report, *, color: bool) -> str:
         lines += list(rows(main_rows(report), style))
     for title, block in (
         ("tasks", list(rows(task_rows(report), style))),
+        ("nccl ras", list(rows(ras_rows(report), style))),
         ("parted at", list(rows(_parted(report), style))),
         ("not the cause", list(rows(_cleared(report), style))),
         ("memory", list(rows(_memory(report), style))),
