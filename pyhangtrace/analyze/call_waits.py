@@ -11,6 +11,8 @@ from pyhangtrace.model.evidence import FileLock, LockFile, ThreadSample
 from pyhangtrace.model.kinds import Confidence, Edge, Kind, Role, WaitKind
 from pyhangtrace.model.report import ReportHolder, WaitObject
 
+_SLEEPS = frozenset({"nanosleep", "clock_nanosleep"})
+
 
 def group_call(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
     """Collectives, point-to-point calls, rendezvous. Targets are filled in by `collectives`."""
@@ -204,6 +206,8 @@ def worker_loop(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked |
     call = draft.call
     if call is None or call.meaning not in (Meaning.WORKER_LOOP, Meaning.EVENT_LOOP):
         return None
+    if call.meaning is Meaning.WORKER_LOOP and scene.syscall(sample) in _SLEEPS:
+        return None  # no queue is waited for like this: its task sleeps
     return changed(
         draft,
         kind=WaitKind.QUEUE if call.meaning is Meaning.WORKER_LOOP else WaitKind.POLL,

@@ -14,7 +14,7 @@ from pyhangtrace.analyze import holders
 from pyhangtrace.analyze.blocked import GROUP_KINDS, MAY_BE_UNOWNED, Blocked, Standing
 from pyhangtrace.analyze.calls import FROM_ONE_ROOT
 from pyhangtrace.analyze.outside import awaiting_work, keeps_time, listening_and_lively
-from pyhangtrace.analyze.progress import SETTLED_S, Progress
+from pyhangtrace.analyze.progress import SETTLED_S, Progress, only_timed_out
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.model.kinds import Confidence, Edge, Kind, Role, WaitKind
 
@@ -95,10 +95,13 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """All nodes' outcomes and the cycles that are proven. `listening` and `lively` as `outside` says."""
+    """All nodes' outcomes and the cycles that are proven. `listening` and `lively` as `outside` says. `clocked` are
+    members of a knot that the clock may get out of it, as far as one has seen.
+    """
 
     outcomes: Mapping[Key, Outcome]
     cycles: tuple[tuple[Key, ...], ...]
+    clocked: frozenset[Key] = frozenset()
     listening: frozenset[Key] = frozenset()
     lively: frozenset[Key] = frozenset()
 
@@ -159,13 +162,18 @@ def judge(scene: Scene, waits: Mapping[Key, Blocked]) -> Judged:
     world = _World(scene, waits, *listening_and_lively(scene, waits), awaiting_work(scene, waits))
     outcomes: dict[Key, Outcome] = {}
     cycles: list[tuple[Key, ...]] = []
+    clocked: set[Key] = set()
     for component in components(nodes, edges):
         if len(component) > 1 or component[0] in edges(component[0]):
-            _judge_component(world, component, outcomes, cycles)
+            clocked |= _judge_component(world, component, outcomes, cycles)
         else:
             outcomes[component[0]] = _judge_one(world, component[0], outcomes)
     return Judged(
-        outcomes=outcomes, cycles=tuple(sorted(cycles)), listening=world.listening, lively=world.lively
+        outcomes=outcomes,
+        cycles=tuple(sorted(cycles)),
+        clocked=frozenset(clocked),
+        listening=world.listening,
+        lively=world.lively,
     )
 
 
@@ -357,6 +365,10 @@ def _by_targets(world: _World, wait: Blocked, outcomes: Mapping[Key, Outcome]) -
         fate = max((fate for fate, _ in fates), key=_WORST.index)
         # Of several equally hopeless ones the first is as good as any other.
         via = next(target for found, target in fates if found is fate)
+        endless = [target for found, target in fates if found is Fate.IDLE]
+        if fate is Fate.SHORT and wait.kind is WaitKind.JOIN and endless:
+            # One of those whose end is awaited waits for work: it is not the one that naps who keeps the others.
+            fate, via = Fate.IDLE, endless[0]
         if fate is Fate.IDLE and wait.cause is Kind.WORKER_STUCK:
             at_work = [target for target in wait.targets if _has_a_task(world.waits.get(target))]
             if len(at_work) == 1 and at_work[0] not in world.lively and wait.progress is not Progress.UNSEEN:
@@ -456,13 +468,14 @@ def _judge_component(
     component: tuple[Key, ...],
     outcomes: dict[Key, Outcome],
     cycles: list[tuple[Key, ...]],
-) -> None:
+) -> set[Key]:
+    """Judges a knot, and says who of it may get out by the clock."""
     waits = world.waits
     # Guesses hold nobody: a wait for a signal is never part of a proof.
     caught = {node for node in component if not _is_guess(waits[node])}
-    let_go = {node for node in caught if _may_let_go(waits, waits[node])}
+    let_go = {node for node in caught if _may_let_go(world, waits[node])}
     caught -= let_go
-    outcomes.update({node: Outcome(min(_timer(waits[node]), Fate.UNKNOWN)) for node in let_go})
+    by_clock = {node: Outcome(_by_clock(waits[node])) for node in sorted(let_go)}
     changed = True
     while changed:
         changed = False
@@ -471,8 +484,10 @@ def _judge_component(
             if node in caught and (_helped(world, wait) or not _stays_caught(wait, caught, outcomes)):
                 caught.discard(node)
                 changed = True
-    free = [node for node in component if node not in caught and node not in let_go]
-    ends = set(let_go)
+    free = [node for node in component if node not in caught]
+    # The first whose time is over lets the others go on.
+    ends = set(sorted(let_go, key=lambda node: (by_clock[node].fate, waits[node].lasts_s or 0.0, node))[:1])
+    outcomes.update({node: by_clock[node] for node in ends})
     while after := {node for node in free if node not in ends and _follows(waits[node], ends)}:
         for node in after:
             via = next(target for target in waits[node].targets if target in ends)
@@ -487,16 +502,21 @@ def _judge_component(
         fates = [(outcomes[target].fate, target) for target in out]
         if wait.standing is Standing.IDLE:
             outcomes[node] = Outcome(Fate.IDLE)
+        elif node in let_go:
+            outcomes[node] = by_clock[node]
         elif _any_thread(wait):
             outcomes[node] = Outcome(Fate.UNKNOWN)
         elif fates:
             fate, via = min(fates)
             stuck = Fate.UNKNOWN if _helped(world, wait) else Fate.BLOCKED
+            if fate is Fate.SHORT and wait.kind is WaitKind.JOIN and wait.edge is Edge.ALL:
+                # Somebody else whose end is awaited is in the knot, too.
+                fate = fate if len(out) == len(wait.targets) else Fate.UNKNOWN
             outcomes[node] = Outcome(stuck if fate.hung else fate, via)
         else:
             outcomes[node] = Outcome(Fate.UNKNOWN, doubted=_helped(world, wait))
     if not caught:
-        return
+        return let_go
     following = {node: _next_caught(waits[node], caught, outcomes) for node in sorted(caught)}
     on_cycle: set[Key] = set()
     for start in sorted(caught):
@@ -513,24 +533,38 @@ def _judge_component(
             on_cycle.update(cycle)
     for node in sorted(caught):
         outcomes[node] = Outcome(Fate.CYCLE if node in on_cycle else Fate.BLOCKED, following[node])
+    return let_go
 
 
 def _follows(wait: Blocked, ends: set[Key]) -> bool:
     return wait.standing is Standing.FIRM and not ends.isdisjoint(wait.targets)
 
 
-def _may_let_go(waits: Mapping[Key, Blocked], wait: Blocked) -> bool:
+def _may_let_go(world: _World, wait: Blocked) -> bool:
     """Whether a member of a knot may give up its wait by the clock, and then what the others want of it.
 
     One whose wait ran out and was taken up again may have let go in between, as programs do that back off. But a lock
-    that is given up wakes who waits for it: where all of those slept on, it was not.
+    that is given up wakes who waits for it: where all of those slept on, it was not. What others are to read may come
+    whenever the time of a wait is over.
     """
     if not wait.ends_by_itself or wait.kind in GROUP_KINDS:
         return False
-    if wait.progress is Progress.REARMED:
-        after_it = [other for other in waits.values() if wait.key in other.targets]
-        return any(other.progress is not Progress.UNMOVED for other in after_it)
-    return _timer(wait) is not Fate.LONG_TIMER
+    if wait.progress is not Progress.REARMED:
+        return _timer(wait) is not Fate.LONG_TIMER
+    after_it = [other for other in world.waits.values() if wait.key in other.targets]
+    return any(other.kind in _READS or not _slept_on(world.scene, other) for other in after_it)
+
+
+def _slept_on(scene: Scene, wait: Blocked) -> bool:
+    """Whether nobody woke a thread between the looks: it did not run, or when its own time was over only."""
+    if wait.progress is Progress.REARMED and scene.evidence.window_s >= SETTLED_S:
+        return only_timed_out(scene.samples[wait.key], scene.times[wait.key])
+    return wait.progress is Progress.UNMOVED
+
+
+def _by_clock(wait: Blocked) -> Fate:
+    """What is known of one in a knot whose time is over some day: whether it lets go then, or only tries again."""
+    return Fate.UNKNOWN if wait.progress is Progress.REARMED else min(_timer(wait), Fate.UNKNOWN)
 
 
 def _is_guess(wait: Blocked) -> bool:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import shlex
+from math import ceil
 
 from pyhangtrace.analyze.advice import debugged, for_cycle, for_end
 from pyhangtrace.analyze.causes import busy_compiler
 from pyhangtrace.analyze.finding import Case, Finding
+from pyhangtrace.analyze.progress import SETTLED_S
 from pyhangtrace.analyze.scene import Key
 from pyhangtrace.analyze.states import FREEZER
 from pyhangtrace.analyze.words import kept_open_by, thread, waiting
 from pyhangtrace.model.kinds import Kind, Part, SourceState, State, WaitKind
 
 _MOST_STEPS = 3
+
+# A window that shows more than the one we choose ourselves, and how often a timed wait should run out within one.
+_LONGER_S = 5.0
+_TIMES_OUT = 5
 
 # Where another process of the chain is what a person has to look at.
 _ELSEWHERE = (Kind.WORKER_STUCK, Kind.CHILD_STUCK, Kind.IPC_PEER_SILENT, Kind.IDLE)
@@ -29,12 +35,22 @@ def next_steps(case: Case, finding: Finding) -> tuple[str, ...]:
             for line in case.scene.evidence.coverage
             if line.fix and line.state is not SourceState.USED
         ]
-        if case.scene.evidence.window_s < 3.0:
-            steps.append(f"hangtrace attach -d 5 {case.scene.evidence.job.root_pid}")
+        window_s = _tells(case, finding)
+        if window_s is not None:
+            steps.append(f"hangtrace attach -d {window_s:.0f} {case.scene.evidence.job.root_pid}")
     if not steps:
         end = for_end(case, finding.chain[-1]) if finding.chain else None
         steps = [end] if end else _by_hand(case, finding)
     return tuple(dict.fromkeys(steps))
+
+
+def _tells(case: Case, finding: Finding) -> float | None:
+    """How long to look for more to be seen: until a wait that is taken up again has run out a few times."""
+    samples = [case.scene.thread(key) for key in finding.chain if key in case.judged.clocked]
+    lengths = [sample.timeout_s for sample in samples if sample is not None and sample.timeout_s is not None]
+    if lengths:
+        return max(_LONGER_S, ceil(_TIMES_OUT * max(lengths)))
+    return _LONGER_S if case.scene.evidence.window_s < SETTLED_S else None
 
 
 def _for_cause(case: Case, finding: Finding) -> list[str]:

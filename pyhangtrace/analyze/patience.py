@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from pyhangtrace.analyze.blocked import Blocked
 from pyhangtrace.analyze.finding import Finding
+from pyhangtrace.analyze.graph import Judged
 from pyhangtrace.analyze.holders import STALE_AFTER_S
-from pyhangtrace.analyze.progress import SETTLED_S
+from pyhangtrace.analyze.progress import SETTLED_S, Progress
 from pyhangtrace.analyze.scene import Key, Scene, build_scene
 from pyhangtrace.analyze.steps import between
 from pyhangtrace.analyze.waits import classify
@@ -18,7 +19,7 @@ from pyhangtrace.model.kinds import Role, State, WaitKind
 FIRST_WINDOW_S = 0.1
 
 
-def patience(scene: Scene, waits: dict[Key, Blocked], finding: Finding) -> float:
+def patience(scene: Scene, waits: dict[Key, Blocked], judged: Judged, finding: Finding) -> float:
     """Seconds by which the window should grow. A cycle, a stopped or an exited member needs no more time; any
     other chain whose end fell asleep less than 3 s ago may yet move.
     """
@@ -29,6 +30,11 @@ def patience(scene: Scene, waits: dict[Key, Blocked], finding: Finding) -> float
         return FIRST_WINDOW_S
     if window >= SETTLED_S or finding.state is State.ENDED:
         return 0.0
+    if any(_tells_soon(waits[key], SETTLED_S - window) for key in judged.clocked):
+        # Whether it lets go or tries again when its time is over.
+        return _until(SETTLED_S, window)
+    if finding.state not in (State.HUNG, State.BUSY) and _some_try_again(scene, waits):
+        return _until(SETTLED_S, window)
     if finding.state is State.IDLE:
         # Between two steps a job looks idle.
         return _until(SETTLED_S, window) if between(scene, waits) else 0.0
@@ -45,6 +51,24 @@ def patience(scene: Scene, waits: dict[Key, Blocked], finding: Finding) -> float
 def _until(wanted_s: float, window_s: float) -> float:
     # A fraction of a millisecond short is still short: rounded to nothing, it would end the looking too early.
     return max(round(wanted_s - window_s, 3), 0.001)
+
+
+def _tells_soon(wait: Blocked, left_s: float) -> bool:
+    return wait.progress is Progress.REARMED or (wait.lasts_s is not None and wait.lasts_s <= left_s)
+
+
+def _some_try_again(scene: Scene, waits: Mapping[Key, Blocked]) -> bool:
+    """Whether a thread that was seen to want for a while what another one has moved since, as far as one has seen."""
+    moves = (Progress.MOVING, Progress.RUNNING)
+    return any(
+        sample.lock is not None
+        and sample.lock.timeout
+        and sample.lock.owner_tid is not None
+        and sample.lock.kind != "gil"
+        for key, wait in waits.items()
+        if wait.progress in moves and wait.service is None and not scene.works(key)
+        for sample in scene.samples[key]
+    )
 
 
 def _polls_for_a_file(waits: dict[Key, Blocked]) -> bool:

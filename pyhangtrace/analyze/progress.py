@@ -20,6 +20,17 @@ SETTLED_S = 3.0
 _GIL_WAITER_SHARE = 0.1
 _GIL_WAITER_WAKES_S = 0.005
 
+# A wait has one length, whenever one looks: a share of it, or what clocks that are read one after the other differ by.
+_TIMEOUT_BLUR = 0.1
+_TIMEOUT_BLUR_S = 0.05
+# To take a wait up again needs no more CPU than this.
+_TAKES_UP_S = 0.001
+_TAKES_UP_SHARE = 0.005
+# So often at the least a wait must have run out, before it says something that nobody ended it in between; and of so
+# many times it may be on the CPU once more, for the scheduler's reasons.
+_RAN_OUT = 3
+_WAKES_APART = 4
+
 _STOPPED = ("T", "t")
 _DEAD = ("Z", "X", "x")
 
@@ -61,6 +72,49 @@ def progress(samples: Sequence[ThreadSample], times: Sequence[float]) -> Progres
     return Progress.MOVING
 
 
+def at_rest(samples: Sequence[ThreadSample], times: Sequence[float]) -> tuple[int, ...]:
+    """Which samples of one thread tell what it waits for, of three or more.
+
+    One that meets it on the CPU when its time was over, and it only takes up its wait again, does not.
+    """
+    kept = [0]
+    for index in range(1, len(samples)):
+        if not _takes_up(samples[kept[-1]], samples[index], times[index] - times[kept[-1]]):
+            kept.append(index)
+    return tuple(kept) if len(kept) > 1 else tuple(range(len(samples)))
+
+
+def _takes_up(before: ThreadSample, now: ThreadSample, elapsed: float) -> bool:
+    waited = before.state == "S" and before.lock is not None and before.lock.timeout
+    if not waited or _waits_for_gil(before) or not (now.running or now.state == "R"):
+        return False
+    if before.run_ns is None or now.run_ns is None or _lines(before) != _lines(now):
+        return False
+    ran_s = (now.run_ns - before.run_ns) / 1e9
+    return ran_s <= _TAKES_UP_S + _TAKES_UP_SHARE * elapsed and _was_due(before, elapsed)
+
+
+def only_timed_out(samples: Sequence[ThreadSample], times: Sequence[float]) -> bool:
+    """Whether a thread that waits at one place again and again ran only when its time was over.
+
+    One that is woken in between, since what it waits for was let go and taken again, runs more often than that, and
+    has slept for less than has passed of its wait.
+    """
+    first, last = samples[0], samples[-1]
+    lengths = sorted(sample.timeout_s for sample in samples if sample.timeout_s is not None)
+    if len(lengths) < len(samples) or not same_place(samples):
+        return False
+    if first.remaining_s is None or last.remaining_s is None or first.slices is None or last.slices is None:
+        return False
+    length = lengths[len(lengths) // 2]
+    if length <= 0 or length - lengths[0] > max(_TIMEOUT_BLUR_S, _TIMEOUT_BLUR * length):
+        return False
+    # By how much later the wait that was seen last is to run out than the first one.
+    later_s = (times[-1] + last.remaining_s) - (times[0] + first.remaining_s)
+    ran_out = round(later_s / length)
+    return ran_out >= _RAN_OUT and last.slices - first.slices <= ran_out + ran_out // _WAKES_APART
+
+
 def gil_wait(samples: Sequence[ThreadSample], times: Sequence[float]) -> ThreadSample | None:
     """The newest sample that shows a thread waiting for the GIL, if that is all it did.
 
@@ -78,15 +132,16 @@ def gil_wait(samples: Sequence[ThreadSample], times: Sequence[float]) -> ThreadS
 def _just_waits_for_gil(samples: Sequence[ThreadSample], elapsed: float) -> bool:
     """Whether a thread that waits for the GIL now cannot have had it since the first look, as far as it shows."""
     first, last = samples[0], samples[-1]
-    stacks = [
-        tuple((frame.function, frame.line) for frame in python_frames(sample.frames)) for sample in samples
-    ]
-    if len(set(stacks)) > 1:
+    if len({_lines(sample) for sample in samples}) > 1:
         return False
     ran_s = ((last.run_ns or 0) - (first.run_ns or 0)) / 1e9
     # Twice a wake-up: the mutex beside the GIL may be taken just then; and some for the ends of the time.
     wakes = 2 * elapsed / _GIL_WAITER_WAKES_S + 10
     return ran_s <= _GIL_WAITER_SHARE * elapsed and (last.slices or 0) - (first.slices or 0) <= wakes
+
+
+def _lines(sample: ThreadSample) -> tuple[tuple[str, int | None], ...]:
+    return tuple((frame.function, frame.line) for frame in python_frames(sample.frames))
 
 
 def same_place(samples: Sequence[ThreadSample]) -> bool:
@@ -112,7 +167,8 @@ def _was_due(sample: ThreadSample, elapsed: float) -> bool:
     """Whether the wait seen first had to run out before the last look."""
     if sample.timeout_s is None or sample.asleep_for_s is None:
         return False
-    return sample.timeout_s - sample.asleep_for_s <= elapsed
+    left_s = sample.timeout_s - sample.asleep_for_s
+    return min(left_s, sample.remaining_s or left_s) <= elapsed + _TIMEOUT_BLUR_S
 
 
 def _times_out_within(sample: ThreadSample, elapsed: float) -> bool:

@@ -28,7 +28,7 @@ def more_time_wanted(evidence: Evidence) -> float:
     loop could be taken for a hang.
     """
     case, finding = _conclude(evidence)
-    return patience(case.scene, dict(case.waits), finding)
+    return patience(case.scene, dict(case.waits), case.judged, finding)
 
 
 def outsiders_wanted(evidence: Evidence) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pyhangtrace.analyze.identity import Identities, identify
 from pyhangtrace.analyze.lock_queues import LockQueues, lock_queues
 from pyhangtrace.analyze.openmp import Place, place
+from pyhangtrace.analyze.progress import at_rest
 from pyhangtrace.analyze.services import service_of
 from pyhangtrace.model import syscalls
 from pyhangtrace.model.evidence import Evidence, FdFacts, ProcessFacts, ThreadSample
@@ -160,6 +161,11 @@ def build_scene(evidence: Evidence) -> Scene:
             times.setdefault(key, []).append(look.at_s)
         newest.update(here)
         fds.update({(fd.pid, fd.fd): fd for fd in look.fds})
+    for key, found in samples.items():
+        kept = at_rest(found, times[key]) if len(found) > 2 else range(len(found))
+        if len(kept) < len(found):
+            samples[key] = [found[index] for index in kept]
+            times[key] = [times[key][index] for index in kept]
     vanished = frozenset(pid for pid, process in processes.items() if process.gone)
     alive = {
         key: tuple(found)

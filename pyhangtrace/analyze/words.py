@@ -389,6 +389,9 @@ def _unknown(case: Case, finding: Finding) -> str:
 def _open(case: Case, keys: Sequence[Key]) -> str:
     """What is not known of the wait on which it hangs."""
     wait = case.waits.get(keys[0]) if keys else None
+    if keys and keys[0] in case.judged.clocked:
+        it = _capital(who(case, keys[0]))
+        return f"{it} waits for a while at a time: whether it lets go in between is not known."
     does = ENDED_BY.get(wait.kind) if wait is not None else None
     if does is None:
         return f"Whether that ends is not known{_unseen(case)}."

@@ -22,7 +22,8 @@ from pyhangtrace.analyze.outside import keeps_time
 from pyhangtrace.analyze.progress import SETTLED_S, Progress
 from pyhangtrace.analyze.scene import Key
 from pyhangtrace.analyze.states import throttled_share
-from pyhangtrace.model.kinds import Confidence, Kind, Part, Role, State, WaitKind
+from pyhangtrace.model.kinds import Confidence, Edge, Kind, Part, Role, State, WaitKind
+from pyhangtrace.model.programs import is_shell
 
 # Shorter naps than this are how loops poll; who is that late is not late in particular.
 _STRAGGLER_S = 1.0
@@ -46,6 +47,22 @@ _OF_SOMEBODY = frozenset(
         WaitKind.SOCKET,
     }
 )
+
+# Waits for somebody to come to an end, or to a place where the others are already.
+_FOR_THE_END = frozenset(
+    {
+        WaitKind.JOIN,
+        WaitKind.CHILD,
+        WaitKind.BARRIER,
+        WaitKind.CONDITION,
+        WaitKind.SEMAPHORE,
+        WaitKind.QUEUE,
+        WaitKind.ONCE,
+    }
+)
+
+# How much earlier than a nap the waiting for it may have begun.
+_BEFORE_THE_NAP_S = 1.0
 
 
 def busy(case: Case, found: Sequence[Key]) -> Finding | None:
@@ -104,20 +121,54 @@ def _waits_for_a_step(wait: Blocked) -> bool:
     return wait.kind in GROUP_KINDS or (wait.kind in _OF_SOMEBODY and wait.holder is not None)
 
 
+def _waits_for_a_nap(case: Case, key: Key) -> bool:
+    """Somebody waits for a thread, a child, or a piece of work to end that has napped all the while.
+
+    One that has napped before and naps again does its rounds, and whoever waits for its end is in no hurry.
+    """
+    wait = case.waits[key]
+    chain = case.judged.chain(key)
+    end = case.waits.get(chain[-1])
+    if wait.kind not in _FOR_THE_END or end is None:
+        return False
+    if any(_guesses(case.waits[each]) or _is_nap_of_shell(case, each) for each in chain[:-1]):
+        return False
+    napped, waited = end.since_s, wait.since_s
+    return napped is not None and waited is not None and waited <= napped + _BEFORE_THE_NAP_S
+
+
+def _guesses(wait: Blocked) -> bool:
+    """It waits for what any of several threads may do: which of them is to, is not known."""
+    return wait.standing is not Standing.FIRM or (wait.edge is Edge.ANY and len(wait.targets) > 1)
+
+
+def _is_nap_of_shell(case: Case, key: Key) -> bool:
+    """A shell waits for a command that does nothing but sleep, which is how shells sleep themselves."""
+    process = case.scene.processes.get(key[0])
+    wait = case.waits[key]
+    return process is not None and is_shell(process.comm) and wait.kind is WaitKind.CHILD
+
+
 def _waited_long(case: Case, found: Sequence[Key]) -> bool:
-    return any((case.waits[key].since_s or 0.0) >= SETTLED_S for key in found)
+    return any(_waited_s(case, key) >= SETTLED_S for key in found)
+
+
+def _waited_s(case: Case, key: Key) -> float:
+    """For how long at the least; of one that looks at the clock again and again, as far as it was seen."""
+    wait = case.waits[key]
+    seen = case.scene.evidence.window_s if wait.progress is Progress.REARMED else 0.0
+    return wait.since_s if wait.since_s is not None else seen
 
 
 def short(case: Case, found: Sequence[Key]) -> Finding | None:
     """A timer that ends soon keeps the others waiting."""
-    found = [key for key in found if _waits_for_a_step(case.waits[key])]
+    found = [key for key in found if len(case.judged.chain(key)) > 1]
+    found = [key for key in found if _waits_for_a_step(case.waits[key]) or _waits_for_a_nap(case, key)]
     if not found:
         return None
     seed = found[0]
     chain = case.judged.chain(seed)
     in_group = case.waits[seed].kind in GROUP_KINDS
-    if len(chain) < 2:
-        return None
     nap = _nap(case, chain[-1])
     if not in_group and nap < _STRAGGLER_S:
         return None

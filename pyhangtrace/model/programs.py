@@ -13,6 +13,8 @@ _COMPILER = re.compile(
 )
 
 
+_SHELL = re.compile(r"^-?(ba|da|z|k|mk|fi|c|tc|a|pdk)?sh$")
+
 # People run much else with these, servers too.
 _RUNNERS = frozenset({"make", "cmake"})
 
@@ -20,6 +22,11 @@ _RUNNERS = frozenset({"make", "cmake"})
 def is_compiler(name: str) -> bool:
     """Whether a program of this name compiles or links."""
     return _COMPILER.match(name) is not None
+
+
+def is_shell(name: str) -> bool:
+    """Whether a program of this name runs the commands of a script or of a person, one after the other."""
+    return _SHELL.match(name) is not None
 
 
 def builds(name: str) -> bool:

@@ -1,12 +1,13 @@
 """All cases, family by family. A kind is named once."""
 
-from tests.hangs.cases import controls, gloo, groups, ipc, locks, multiproc
+from tests.hangs.cases import controls, gloo, groups, ipc, locks, multiproc, timed
 from tests.hangs.facts import Case
 
 CASES: tuple[Case, ...] = (
     *gloo.CASES,
     *groups.CASES,
     *locks.CASES,
+    *timed.CASES,
     *ipc.CASES,
     *multiproc.CASES,
     *controls.CASES,

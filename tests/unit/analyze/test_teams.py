@@ -126,3 +126,12 @@ def test_nobody_is_known_to_be_in_a_critical_section() -> None:
     assert [one.tid for one in wait.candidates] == [201]
     assert all(one.tid != 201 for one in report.verdict.culprits)
     assert all(wait.tid != 202 for wait in report.waits)
+
+
+@pytest.mark.parametrize(("left", "state"), [(20.0, State.SLOW), (2000.0, State.HUNG)])
+def test_barrier_to_which_one_comes_after_a_nap(left: float, state: State) -> None:
+    waits = on_word(100, inside(GNU, "", "GOMP_barrier", leads=True))
+    late = b.asleep(100, 201, seconds=left + 10.0, left=left)
+    verdict = analyze(job(waits, replace(late, frames=at_work()))).verdict
+    assert verdict.state is state
+    assert [who.tid for who in verdict.culprits] == [201]

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from pyhangtrace.analyze.report import analyze
+import pytest
+
+from pyhangtrace.analyze.report import analyze, more_time_wanted
 from pyhangtrace.model.evidence import ThreadSample
-from pyhangtrace.model.kinds import Confidence, Kind, State, WaitKind
+from pyhangtrace.model.kinds import Confidence, Kind, Part, State, WaitKind
 from tests.unit.analyze import builders as b
 
 
@@ -105,3 +107,151 @@ def test_a_mutex_left_behind_without_a_trace_of_its_owner_names_nobody() -> None
     assert report.verdict.cause is Kind.LOCK_OWNER_GONE
     wait = next(wait for wait in report.waits if wait.tid == 201)
     assert (wait.holder, wait.candidates) == (None, ())
+
+
+def again(
+    sample: ThreadSample,
+    *,
+    length: float,
+    window: float = 3.0,
+    step: float = 0.5,
+    wakes: int = 1,
+    began: float = 0.013,
+) -> list[tuple[float, ThreadSample]]:
+    """Looks at a timed wait that `began` so long ago and is taken up again whenever it has run out.
+
+    Of each time that it waits, the thread runs `wakes` times: the last ones when it is woken half way.
+    """
+    seen = []
+    times = int(window / step) + 1
+    for at in (step * number for number in range(times)):
+        rounds, into = divmod(at + began, length)
+        woken = wakes > 1 and into > length / 2
+        ran = int(rounds) * wakes + (wakes - 1 if woken else 0)
+        asleep = into - length / 2 if woken else into
+        seen.append(
+            (
+                at,
+                replace(
+                    sample,
+                    timeout_s=round(length - (into - asleep), 3),
+                    remaining_s=round(length - into, 3),
+                    asleep_for_s=round(asleep, 3),
+                    slices=100 + ran,
+                    run_ns=10_000 + 2000 * ran,
+                ),
+            )
+        )
+    return seen
+
+
+def looks_at(*threads: list[tuple[float, ThreadSample]]) -> list[Any]:
+    return [b.look(*(sample for _, sample in at), at=at[0][0]) for at in zip(*threads, strict=True)]
+
+
+def both_try_again(**changes: Any) -> list[Any]:
+    one, two = timed(201, owner=202, left=1.0), timed(202, owner=201, left=1.0)
+    return looks_at(again(one, **{"length": 0.4, **changes}), again(two, **{"length": 0.4, **changes}))
+
+
+def test_two_that_try_again_and_that_nobody_woke_have_not_let_go() -> None:
+    report = analyze(b.evidence([b.process(100)], both_try_again()))
+    assert (report.verdict.state, report.verdict.cause) == (State.HUNG, Kind.LOCK_CYCLE)
+    assert report.verdict.confidence is Confidence.LIKELY
+    assert {who.tid for who in report.verdict.culprits} == {201, 202}
+    assert all(who.part is Part.PARTY for who in report.verdict.culprits)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("woken in between: what they want was let go and taken again", {"wakes": 2}),
+        ("their time was over once only", {"length": 2.5}),
+        ("the window is too short to tell", {"window": 1.0, "step": 0.1, "length": 0.1}),
+    ],
+)
+def test_two_that_try_again_are_not_called_hung(name: str, changes: dict[str, Any]) -> None:
+    report = analyze(b.evidence([b.process(100)], both_try_again(**changes)))
+    assert report.verdict.state is not State.HUNG, name
+    assert (report.verdict.cycle, report.verdict.culprits) == ((), ())
+
+
+def test_one_of_two_that_lets_go_is_seen_by_the_other() -> None:
+    one, two = timed(201, owner=202, left=1.0), timed(202, owner=201, left=1.0)
+    looks = looks_at(again(one, length=0.4), again(two, length=0.4, wakes=2))
+    assert analyze(b.evidence([b.process(100)], looks)).verdict.state is not State.HUNG
+
+
+def test_short_timed_waits_of_a_knot_are_looked_at_for_longer() -> None:
+    for length, began, wanted in ((0.4, 0.2, True), (30.0, 10.0, False)):
+        looks = both_try_again(length=length, began=began, window=0.1, step=0.1)
+        assert (more_time_wanted(b.evidence([b.process(100)], looks)) > 0) is wanted
+    assert more_time_wanted(b.evidence([b.process(100)], both_try_again())) == 0.0
+
+
+def test_a_join_that_is_tried_again_by_who_holds_what_the_other_wants() -> None:
+    frames = (b.py("Thread.join", b.THREADING), b.py("main"))
+    joins = b.sleeper(100, frames=frames, named_values=(b.local("Thread.join", "_native_id", 201),))
+    wants = b.on_mutex(100, 201, owner=100)
+    joined = again(joins, length=1.0)
+    report = analyze(b.evidence([b.process(100)], looks_at(joined, [(at, wants) for at, _ in joined])))
+    assert (report.verdict.state, report.verdict.confidence) == (State.HUNG, Confidence.LIKELY)
+    at_work = [
+        (at, b.running(100, 201, run_ns=int(at * 1e9), slices=int(at * 10)))
+        for at, _ in again(joins, length=1.0)
+    ]
+    report = analyze(b.evidence([b.process(100)], looks_at(again(joins, length=1.0), at_work)))
+    assert report.verdict.state in (State.RUNNING, State.BUSY)
+
+
+def test_one_that_polls_may_send_what_the_other_reads_whenever_its_time_is_over() -> None:
+    polls = b.on_fd(100, fd=3, syscall=b.POLL)
+    reads = b.on_fd(101, fd=4, syscall=b.RECV)
+    fds = [b.connection(100, 3, 70, b.Holder(pid=101)), b.connection(101, 4, 71, b.Holder(pid=100))]
+    looks = [
+        replace(look, fds=tuple(fds))
+        for look in looks_at(again(polls, length=0.4), [(at, reads) for at, _ in again(polls, length=0.4)])
+    ]
+    report = analyze(b.evidence([b.process(100), b.process(101, ppid=100)], looks))
+    assert report.verdict.state is not State.HUNG
+    assert report.verdict.culprits == ()
+
+
+def test_a_knot_that_the_clock_ends_within_a_minute_is_slow() -> None:
+    threads = (timed(201, owner=202, left=30.0), timed(202, owner=201, left=40.0))
+    report = analyze(b.evidence([b.process(100)], b.twice(*threads)))
+    assert report.verdict.state is State.SLOW
+
+
+def test_a_thread_that_was_due_by_a_hair_is_seen_to_have_tried_again() -> None:
+    """What a thread slept and what is left of its wait are not read at the same instant."""
+    first = replace(timed(201, owner=202, left=0.4), asleep_for_s=0.28, timeout_s=0.42, remaining_s=0.14)
+    later = replace(b.moved(first), asleep_for_s=0.01, timeout_s=0.4, remaining_s=0.39)
+    sleeps_on = b.on_mutex(100, 202, owner=201)
+    looks = (b.look(first, sleeps_on), b.look(later, sleeps_on, at=0.1))
+    assert analyze(b.evidence([b.process(100)], looks)).verdict.state is State.HUNG
+
+
+def test_locks_that_are_just_tried_again_make_no_program_idle_at_first_sight() -> None:
+    just_now = {"asleep_for_s": 0.01}
+    one, two = timed(201, owner=202, left=0.4, **just_now), timed(202, owner=201, left=0.4, **just_now)
+    looks = (b.look(one, two), b.look(b.moved(one), b.moved(two), at=0.1))
+    evidence = b.evidence([b.process(100)], looks)
+    assert analyze(evidence).verdict.state is not State.HUNG
+    assert more_time_wanted(evidence) > 0
+
+
+@pytest.mark.parametrize(("cpu_ms", "seen"), [(0.3, True), (40.0, False)])
+def test_one_that_is_met_as_it_takes_its_wait_up_again_is_judged_by_the_other_looks(
+    cpu_ms: float, seen: bool
+) -> None:
+    tries = again(timed(201, owner=202, left=0.4), length=0.4)
+    at, last = tries[-1]
+    ran = last.run_ns + int(cpu_ms * 1e6) if last.run_ns is not None else None
+    tries[-1] = (at, b.running(100, 201, frames=last.frames, run_ns=ran, slices=last.slices))
+    sleeps_on = b.on_mutex(100, 202, owner=201)
+    evidence = b.evidence([b.process(100)], looks_at(tries, [(at, sleeps_on) for at, _ in tries]))
+    assert (analyze(evidence).verdict.state is State.HUNG) is seen
+    first_looks = replace(evidence, looks=(evidence.looks[0], replace(evidence.looks[-1], at_s=0.1)))
+    assert analyze(first_looks).verdict.state is not State.HUNG
+    assert more_time_wanted(first_looks) > 0 or not seen

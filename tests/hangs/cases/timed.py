@@ -1,0 +1,154 @@
+"""Waits that end by the clock: taken up again they are as hung as others, and a nap is no hang."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.hangs.cases.locks import case, cycle
+from tests.hangs.facts import Case, Facts, Program, Waits, healthy, hung, may_withhold
+
+PYTHON = "{python}"
+LOCK, ANY = Waits.LOCK, Waits.ANY
+# What tries again and again is not seen at rest.
+NOT_HUNG = ("running", "idle", "slow", "busy", "unknown")
+PAIR = {"debit": ANY, "credit": ANY}
+
+
+def waits(what: str, members: dict[str, Waits], facts: Facts, summary: str, *, slow: bool = False) -> Case:
+    argv = (PYTHON, "{programs}/timed_waits.py", what, "{scratch}")
+    kind = f"{'well-' if 'hung' not in facts.state else ''}timed-{what}"
+    return case(kind, summary, argv, members, facts, slow=slow)
+
+
+def locks(kind: str, how: str, facts: Facts, summary: str, *, slow: bool = False) -> Case:
+    name = f"{'well-' if 'hung' not in facts.state else ''}timed-{kind}-{how}"
+    return case(name, summary, ("{programs}/timed_locks.c", kind, how), PAIR, facts, slow=slow)
+
+
+def withheld(*parties: str) -> Facts:
+    """Nothing records who should end such a wait."""
+    return may_withhold(
+        ("lock.cycle", "lock.held", None), ("lock.cycle", "lock.held", "unknown", None), may_name=parties
+    )
+
+
+def late(cause: str, *, symptoms: tuple[str | None, ...]) -> Facts:
+    return Facts(
+        state=frozenset({"slow"}),
+        symptom=frozenset(symptoms),
+        cause=frozenset({cause}),
+        culprit=("sleeper",),
+    )
+
+
+_POLLS = {"parent": Waits.POLL, "child": Waits.POLL}
+_LOOKS = {"main": ANY, "worker": LOCK}
+_WORKS = {"main": ANY, "worker": ANY}
+_NAP = {"main": ANY, "sleeper": Waits.SLEEP}
+
+CASES = (
+    locks(
+        "mutex",
+        "keep",
+        cycle(("debit", "credit")),
+        "two threads of a C program, each keeps a mutex and asks for the other one's again and again",
+    ),
+    locks(
+        "mutex", "give-up", healthy(*NOT_HUNG), "the same, but each gives up its own before it tries again"
+    ),
+    locks(
+        "rwlock",
+        "keep",
+        cycle(("debit", "credit")),
+        "the same with read-write locks that are kept",
+        slow=True,
+    ),
+    locks("rwlock", "give-up", healthy(*NOT_HUNG), "and with such that are given up", slow=True),
+    waits(
+        "keep",
+        PAIR,
+        cycle(("debit", "credit")),
+        "two Python threads, each keeps an RLock; one asks for the other one's again and again",
+    ),
+    waits("give-up", PAIR, healthy(*NOT_HUNG), "both try, and each gives up its own before it tries again"),
+    waits(
+        "join",
+        _LOOKS,
+        cycle(("main", "worker")),
+        "a thread looks now and then whether another one has ended, which wants its lock",
+    ),
+    waits("join-works", _WORKS, healthy(*NOT_HUNG), "the same with one that is at work"),
+    *(
+        each
+        for what, thing in (("event", "an event"), ("items", "a queue"), ("condition", "a condition"))
+        for each in (
+            waits(
+                what,
+                _LOOKS,
+                withheld("main", "worker"),
+                f"a thread looks now and then for {thing} that comes from one which wants its lock",
+                slow=what != "event",
+            ),
+            waits(
+                f"{what}-works", _WORKS, healthy(*NOT_HUNG), "the same with one that is at work", slow=True
+            ),
+        )
+    ),
+    waits(
+        "child",
+        {"main": ANY, "child": Waits.FILE_LOCK},
+        hung(
+            ("lock.cycle", "child.stuck", "file_lock.held", None),
+            ("lock.cycle", "file_lock.held", "child.stuck"),
+            parties=("main", "child"),
+            cycle=True,
+        ),
+        "a program looks now and then whether its child has ended, which wants a file that it has locked",
+        slow=True,
+    ),
+    waits(
+        "poll",
+        _POLLS,
+        may_withhold(
+            ("ipc.cycle", "ipc.peer_silent", None),
+            ("ipc.cycle", "unknown", None),
+            may_name=("parent", "child"),
+        ),
+        "two processes, each polls for what the other one is to send",
+        slow=True,
+    ),
+    waits(
+        "poll-beats", _POLLS, healthy(*NOT_HUNG), "the same, but each sends something now and then", slow=True
+    ),
+    waits("nap-join", _NAP, late("timer", symptoms=("timer", "lock.held")), "a thread that sleeps is joined"),
+    replace(
+        waits(
+            "nap-child",
+            _NAP,
+            late("timer", symptoms=("timer", "child.stuck")),
+            "a child that sleeps is waited for",
+        ),
+        attach=("main",),  # the one that sleeps is a job of its own
+    ),
+    waits(
+        "nap-pool",
+        _NAP,
+        late("worker.stuck", symptoms=("worker.stuck",)),
+        "a piece of work of a process pool sleeps",
+        slow=True,
+    ),
+    waits("nap-gil", _NAP, late("lock.gil", symptoms=("lock.gil",)), "an extension sleeps and keeps the GIL"),
+    Case(
+        kind="well-timed-nap-beside",
+        summary="a worker without work and a timer, while commands come from standard input",
+        programs=(
+            Program(
+                argv=(PYTHON, "{programs}/timed_waits.py", "nap-beside"),
+                members={"main": Waits.READ},
+                stdin_open=True,
+            ),
+        ),
+        attach=("main",),
+        facts=healthy("idle"),
+    ),
+)

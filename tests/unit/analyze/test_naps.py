@@ -1,0 +1,115 @@
+"""A timer of less than a minute keeps whoever waits for it: slow, whatever the wait; and programs that only nap."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pyhangtrace.analyze import analyze
+from pyhangtrace.model.evidence import Evidence, ProcessFacts, PythonFacts, ThreadSample
+from pyhangtrace.model.kinds import Kind, State
+from tests.unit.analyze import builders as b
+
+POOL = "/usr/lib/python3.11/concurrent/futures/process.py"
+
+
+def joins(pid: int, tid: int | None = None, *, waits_for: int, **changes: Any) -> ThreadSample:
+    frames = (b.py("Thread.join", b.THREADING), b.py("main"))
+    value = b.local("Thread.join", "_native_id", waits_for)
+    return b.sleeper(pid, tid, **{"frames": frames, "named_values": (value,), **changes})
+
+
+def naps(pid: int, tid: int | None = None, *, left: float = 30.0, **changes: Any) -> ThreadSample:
+    return b.asleep(pid, tid, seconds=40.0, left=left, **changes)
+
+
+def awaits_child(pid: int, child: int, **changes: Any) -> ThreadSample:
+    return b.sleeper(pid, syscall=b.WAIT4, args=(child, 0, 0, 0, 0, 0), **changes)
+
+
+def verdict_of(*threads: ThreadSample, processes: tuple[ProcessFacts, ...] = (b.process(100),)) -> Any:
+    return analyze(b.evidence(processes, b.twice(*threads))).verdict
+
+
+@pytest.mark.parametrize(("left", "state"), [(30.0, State.SLOW), (3000.0, State.HUNG)])
+def test_join_of_a_thread_that_naps(left: float, state: State) -> None:
+    verdict = verdict_of(joins(100, waits_for=201), naps(100, 201, left=left))
+    assert (verdict.state, verdict.cause) == (state, Kind.TIMER)
+    assert [who.tid for who in verdict.culprits] == [201]
+
+
+def test_join_of_a_thread_that_does_its_rounds_is_no_waiting_for_a_nap() -> None:
+    verdict = verdict_of(joins(100, waits_for=201, asleep_for_s=500.0), naps(100, 201))
+    assert (verdict.state, verdict.culprits) == (State.IDLE, ())
+
+
+def test_exit_that_waits_for_a_worker_without_work_does_not_wait_for_the_timer_beside_it() -> None:
+    frames = (b.py("_shutdown", b.THREADING),)
+    ends = b.on_python_lock(100, frames=frames)
+    worker = b.sleeper(100, 201, frames=(b.py("Queue.get", "/usr/lib/python3.11/queue.py"), b.py("work")))
+    known = (b.local("Thread._bootstrap_inner", "_daemonic", 0),)
+    for values in ((), known):
+        threads = (b.replace(each, named_values=values) for each in (worker, naps(100, 202)))
+        verdict = verdict_of(ends, *threads)
+        assert verdict.state in (State.IDLE, State.UNKNOWN)
+        assert verdict.culprits == ()
+    verdict = verdict_of(ends, b.replace(naps(100, 202), named_values=known))
+    assert (verdict.state, verdict.culprits[0].tid) == (State.SLOW, 202)
+
+
+@pytest.mark.parametrize(
+    ("parent", "child", "state"),
+    [("python3", "python3", State.SLOW), ("make_data", "sleep", State.SLOW), ("bash", "sleep", State.IDLE)],
+)
+def test_child_that_naps(parent: str, child: str, state: State) -> None:
+    processes = (b.process(100, comm=parent), b.process(101, ppid=100, comm=child))
+    verdict = verdict_of(awaits_child(100, 101), naps(101), processes=processes)
+    assert verdict.state is state
+    assert [who.pid for who in verdict.culprits] == ([101] if state is State.SLOW else [])
+
+
+def test_worker_of_a_pool_whose_task_naps() -> None:
+    """The C function that sleeps has no frame of Python: the worker's own loop is the innermost one."""
+    asks = (
+        b.py("Condition.wait", b.THREADING),
+        b.py("Future.result", "/usr/lib/python3.11/concurrent/futures/_base.py"),
+        b.py("main"),
+    )
+    waits = b.on_python_lock(100, frames=asks)
+    works = (
+        b.py("_process_worker", POOL),
+        b.py("Process.run", "/usr/lib/python3.11/multiprocessing/process.py"),
+    )
+    idle = b.on_fd(102, fd=3, frames=works)
+    python = PythonFacts(version="3.11.2", layout_from="test")
+    processes = [b.process(100), *(b.process(pid, ppid=100, python=python) for pid in (101, 102))]
+    task = b.replace(naps(101), frames=works)
+    fds = [b.pipe(102, 3, 70, b.Holder(pid=100, mode="w"))]
+    verdict = analyze(b.evidence(processes, b.twice(waits, task, idle, fds=fds))).verdict
+    assert verdict.state is State.SLOW
+    assert [who.pid for who in verdict.culprits] == [101]
+
+
+def keeps_gil(*, nap: float, window: float) -> Evidence:
+    """One that naps with the GIL, and one that looks every 5 ms whether it is free."""
+    waiter, holder = b.on_gil(100), b.asleep(100, 201, seconds=nap, left=nap - 1.0, holds_gil=True)
+    looks = []
+    for at in (0.0, 0.1, window):
+        ran = int(at / 0.005)
+        awake = b.replace(waiter, slices=10 + ran, run_ns=1000 + 20_000 * ran)
+        looks.append(b.look(awake, b.replace(holder, asleep_for_s=1.0 + at), at=at))
+    return b.evidence([b.process(100)], looks)
+
+
+def test_gil_that_is_kept_for_a_nap_of_seconds() -> None:
+    verdict = analyze(keeps_gil(nap=15.0, window=3.0)).verdict
+    assert (verdict.state, verdict.symptom, verdict.cause) == (State.SLOW, Kind.LOCK_GIL, Kind.LOCK_GIL)
+    assert [who.tid for who in verdict.culprits] == [201]
+
+
+@pytest.mark.parametrize(("nap", "window"), [(15.0, 0.5), (0.5, 3.0)])
+def test_gil_that_is_kept_for_a_moment(nap: float, window: float) -> None:
+    verdict = analyze(keeps_gil(nap=nap, window=window)).verdict
+    assert verdict.state in (State.RUNNING, State.IDLE)
+    assert verdict.culprits == ()
