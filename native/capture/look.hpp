@@ -23,9 +23,10 @@ struct Look {
   Sampled sampled;
   std::shared_ptr<Known> known;  // null: memory was not touched
   python::ThreadIds thread_ids;
-  std::string pid_namespace;                           // empty: ours, thread ids are as we see them
-  std::unique_ptr<memory::OverlayReader> copies;       // around futex words; null: memory was not touched
-  std::vector<std::vector<std::byte>> stacks;          // per thread, from its stack pointer on; empty: none
+  std::string pid_namespace;                      // empty: ours, thread ids are as we see them
+  std::unique_ptr<memory::OverlayReader> copies;  // around futex words; null: memory was not touched
+  std::unique_ptr<std::byte[]> stack_bytes;
+  std::vector<std::span<const std::byte>> stacks;      // per thread, from its stack pointer on; empty: none
   std::vector<std::optional<locks::FutexCall>> calls;  // per thread
   std::optional<python::PythonState> python;
   std::vector<std::vector<NamedValue>> task_values;  // per task of `python`; empty: none were asked for

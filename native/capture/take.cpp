@@ -121,12 +121,17 @@ class Taker {
   }
 
   void read_plan() {
-    std::vector<std::vector<std::byte>> buffers;
-    std::vector<memory::Piece> pieces;
-    buffers.reserve(planned_.size());
+    std::size_t size = 0;
     for (const Planned& planned : planned_) {
-      buffers.emplace_back(planned.size);
-      pieces.push_back({planned.from, buffers.back()});
+      size += planned.size;
+    }
+    look_.stack_bytes = std::make_unique_for_overwrite<std::byte[]>(size);
+    std::vector<memory::Piece> pieces;
+    pieces.reserve(planned_.size());
+    std::byte* next = look_.stack_bytes.get();
+    for (const Planned& planned : planned_) {
+      pieces.push_back({planned.from, {next, planned.size}});
+      next += planned.size;
     }
     const std::vector<bool> done = known_.reader().read_batch(pieces);
     look_.copies = std::make_unique<memory::OverlayReader>(known_.reader());
@@ -135,9 +140,9 @@ class Taker {
         continue;
       }
       if (planned_[i].stack_of) {
-        look_.stacks[*planned_[i].stack_of] = std::move(buffers[i]);
+        look_.stacks[*planned_[i].stack_of] = pieces[i].into;
       } else {
-        look_.copies->add(planned_[i].from, std::move(buffers[i]));
+        look_.copies->add(planned_[i].from, {pieces[i].into.begin(), pieces[i].into.end()});
       }
     }
   }

@@ -65,14 +65,13 @@ void unwind_threads(Look& look, unwind::UnwindCache& cache, const Options& optio
       continue;
     }
     unwind_thread(look, i, unwinder);
-    std::vector<std::byte> stack = std::move(look.stacks[i]);
-    if (look.calls[i] && !stack.empty()) {
-      stack.resize(std::min(stack.size(), kept_bytes));
-      stack.shrink_to_fit();
-      look.copies->add(*threads[i].stack_pointer, std::move(stack));
+    const auto kept = look.stacks[i].first(std::min(look.stacks[i].size(), kept_bytes));
+    if (look.calls[i] && !kept.empty()) {
+      look.copies->add(*threads[i].stack_pointer, {kept.begin(), kept.end()});
     }
   }
   look.stacks.clear();
+  look.stack_bytes.reset();
 }
 
 }  // namespace hangtrace::capture
