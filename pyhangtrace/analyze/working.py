@@ -191,7 +191,11 @@ def _straggling(case: Case, state: State, found: Sequence[Key], chain: tuple[Key
     if lead is None:
         return Finding(state=State.RUNNING, confidence=Confidence.POSSIBLE)
     cause = cause_of(case.scene, case.waits, chain, lead, end)
-    named = list(named_for(case, chain, lead, cause))
+    if end is Fate.SHORT and _is_round(case, chain):
+        # They wait for each other until one's time is over: nobody is singled out.
+        named = [name_of(case, key, Part.PARTY) for key in sorted(chain, key=case.order)]
+    else:
+        named = list(named_for(case, chain, lead, cause))
     named += other_missing(case, chain[0], chain, named)
     compiler = busy_compiler(case.scene, chain[-1][0])
     if compiler is not None and compiler not in {who.key[0] for who in named if who.key}:
@@ -205,6 +209,11 @@ def _straggling(case: Case, state: State, found: Sequence[Key], chain: tuple[Key
         victims=victims_of(case, found, named, chain),
         chain=chain,
     )
+
+
+def _is_round(case: Case, chain: Sequence[Key]) -> bool:
+    """Whether the last of a chain waits, until its time is over, for the first."""
+    return chain[-1] in case.judged.clocked and chain[0] in case.waits[chain[-1]].targets
 
 
 def straggler(case: Case) -> Finding | None:

@@ -221,6 +221,8 @@ def test_a_knot_that_the_clock_ends_within_a_minute_is_slow() -> None:
     threads = (timed(201, owner=202, left=30.0), timed(202, owner=201, left=40.0))
     report = analyze(b.evidence([b.process(100)], b.twice(*threads)))
     assert report.verdict.state is State.SLOW
+    assert [(who.tid, who.part) for who in report.verdict.culprits] == [(201, Part.PARTY), (202, Part.PARTY)]
+    assert report.verdict.victims == ()
 
 
 def test_a_thread_that_was_due_by_a_hair_is_seen_to_have_tried_again() -> None:
