@@ -180,7 +180,7 @@ def kernel(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None
         candidates=answerers,
         evidence=(
             *draft.evidence,
-            f"state D in {sample.wchan or (functions[0] if functions else 'the kernel')}",
+            f"state {sample.state} in {sample.wchan or (functions[0] if functions else 'the kernel')}",
             *_kernel_words(scene, sample),
         ),
     )
@@ -190,18 +190,23 @@ def named_file(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | 
     """Asleep in a call that names a file or an address; the kernel's function says what it does there."""
     if sample.path is None:
         return None
-    where = (*((f"in {sample.wchan}",) if sample.wchan else ()), *_path_words(sample))
+    where = (*((f"in {sample.wchan}",) if sample.wchan else ()), *_path_words(scene, sample))
     return replace(
         draft,
         object=WaitObject(path=sample.path, name=sample.wchan),
+        candidates=tuple((pid, 0) for pid in _file_servers(scene, sample) if pid != sample.pid),
         evidence=(*draft.evidence, *where),
     )
 
 
-def _path_words(sample: ThreadSample) -> tuple[str, ...]:
+def _path_words(scene: Scene, sample: ThreadSample) -> tuple[str, ...]:
     if sample.path_mount is None:
         return ()
-    return (f"{sample.path} is on a file system of type {sample.path_mount}",)
+    mapped = "the only mapped file that has to be provided, " if sample.syscall == -1 else ""
+    words = [f"{mapped}{sample.path} is on a file system of type {sample.path_mount}"]
+    if servers := _file_servers(scene, sample):
+        words.append(f"served by pid {', '.join(map(str, servers))}; {objects.NO_OWNER}")
+    return tuple(words)
 
 
 def _kernel_object(scene: Scene, sample: ThreadSample) -> WaitObject:
@@ -216,6 +221,8 @@ def _answerers(scene: Scene, sample: ThreadSample) -> tuple[Key, ...]:
     if _USER_FAULT in (sample.wchan or ""):
         pids = {fd.pid for fd in scene.fds.values() if fd.kind is FdKind.USERFAULTFD}
         return tuple((pid, 0) for pid in sorted(pids))
+    if servers := _file_servers(scene, sample):
+        return tuple((pid, 0) for pid in servers if pid != sample.pid)
     if _waits_for_map(scene, sample):
         return tuple(
             key
@@ -227,6 +234,16 @@ def _answerers(scene: Scene, sample: ThreadSample) -> tuple[Key, ...]:
             and _may_have_map(scene, other)
         )
     return ()
+
+
+def _file_servers(scene: Scene, sample: ThreadSample) -> tuple[int, ...]:
+    """Processes that serve the FUSE file system on whose account a thread sleeps."""
+    if sample.fuse_connection is None:
+        return ()
+    connection = ("fuse_connection", sample.fuse_connection)
+    return tuple(
+        sorted({fd.pid for fd in scene.fds.values() if fd.target == "/dev/fuse" and connection in fd.info})
+    )
 
 
 def _may_have_map(scene: Scene, sample: ThreadSample) -> bool:
@@ -255,7 +272,7 @@ def _kernel_words(scene: Scene, sample: ThreadSample) -> list[str]:
     if facts is not None and facts.fs_type is not None:
         at = f" mounted at {facts.mount}" if facts.mount is not None else ""
         words.append(f"{facts.target} is on a file system of type {facts.fs_type}{at}")
-    return [*words, *_path_words(sample)]
+    return [*words, *_path_words(scene, sample)]
 
 
 def _kernel_cause(sample: ThreadSample, functions: list[str]) -> Kind:

@@ -246,13 +246,15 @@ def _fill(
             timeout, sample.asleep_for_s, memory, clocks, foreign_clocks=foreign_clocks
         )
     path = named_places.path(sample, call, memory, proc_root)
+    mount, connection = named_places.mount_words(sample, path, proc_root)
     return replace(
         sample,
         io_fds=fds,
         timeout_s=requested,
         remaining_s=remaining,
         path=path,
-        path_mount=named_places.mount_words(sample, path, proc_root),
+        path_mount=mount,
+        fuse_connection=connection,
         semaphores=named_places.semaphores(sample.args, call, memory),
     )
 

@@ -46,7 +46,7 @@ _IDENTITY = {EVENTFD: "eventfd-id", FUSE: "fuse_connection", USERFAULTFD: "pendi
 _MQUEUE_SIZE = 80  # of each inode of that file system (FILENT_SIZE)
 _MQUEUE_TEXT = re.compile(r"QSIZE:(\d+)\s")
 # Asking one of these for the status of a file may take for ever; what fdinfo says has to do.
-_SERVED = ("fuse", "nfs", "cifs", "smb", "9p", "ceph", "lustre", "gpfs", "beegfs", "afs")
+SERVED = ("fuse", "nfs", "cifs", "smb", "9p", "ceph", "lustre", "gpfs", "beegfs", "afs")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +101,7 @@ def describe(pid: int, fd: int, proc_root: str, mounts: dict[str, dict[int, Moun
     mount = None
     if kind is None and info.mount is not None:
         mount = _mounts(pid, proc_root, mounts).get(info.mount)
-    if kind is None and mount is not None and mount.fs_type.startswith(_SERVED):
+    if kind is None and mount is not None and mount.fs_type.startswith(SERVED):
         kind, inode, device = FdKind.FILE, dict(info.numbers).get("ino"), mount.device
     elif kind is None or kind in (FdKind.MEMFD, FdKind.PIPE):
         try:
@@ -261,6 +261,22 @@ def mount_of(path: str, mounts: Iterable[Mount]) -> Mount | None:
     return best
 
 
+def fuse_connection(mount: Mount) -> int | None:
+    """The number of the connection to the server of a FUSE file system; the kernel numbers it as the device."""
+    if mount.device is None or not mount.fs_type.startswith("fuse"):
+        return None
+    return os.minor(mount.device)
+
+
+def device_number(text: str, *, base: int = 10) -> int | None:
+    """`8:1` as st_dev."""
+    major, _, minor = text.partition(":")
+    try:
+        return os.makedev(int(major, base), int(minor, base)) if len(text) < _LONGEST_DEVICE else None
+    except (ValueError, OverflowError):
+        return None
+
+
 def parse_mounts(text: str) -> list[Mount]:
     """Lines of /proc/PID/mountinfo, in mount order."""
     mounts = []
@@ -268,9 +284,7 @@ def parse_mounts(text: str) -> list[Mount]:
         left, _, right = line.partition(" - ")
         words, kind = left.split(), right.split()
         if len(words) > 4 and kind and words[0].isdecimal():
-            major, _, minor = words[2].partition(":")
-            known = major.isdecimal() and minor.isdecimal() and len(words[2]) < _LONGEST_DEVICE
-            device = os.makedev(int(major), int(minor)) if known else None
+            device = device_number(words[2])
             source = kind[1].replace("\\040", " ") if len(kind) > 1 else ""
             mounts.append(Mount(int(words[0]), words[4].replace("\\040", " "), kind[0], device, source))
     return mounts

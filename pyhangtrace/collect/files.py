@@ -63,6 +63,8 @@ def collect(
     links.update(f"socket:[{inode}]" for inode in found_sockets.named.values())
     if any("userfault" in (sample.wchan or "") for sample in samples):
         links.add(descriptors.USERFAULTFD)
+    if any(sample.fuse_connection is not None for sample in samples):
+        links.add(descriptors.FUSE)
     for found in described.values():
         if found.kind in _SHARED:
             links.add(found.link)
@@ -95,28 +97,39 @@ def _sockets(
     return sockets.collect(reader, wanted, deadline_s=deadline_s)
 
 
-def user_faults(files: OpenFiles, samples: Iterable[ThreadSample]) -> tuple[FdFacts, ...]:
-    """The userfaultfds in which a fault waits, if a thread waits in one: who has them open could answer it."""
-    if not any("userfault" in (sample.wchan or "") for sample in samples):
-        return ()
-    prefix = f"{descriptors.USERFAULTFD}#"
-    found = [
-        holder
-        for link, holders in files.openers.by_link.items()
-        if link.startswith(prefix) and link != f"{prefix}0"
-        for holder in holders
-    ]
+def servers(files: OpenFiles, samples: Iterable[ThreadSample]) -> tuple[FdFacts, ...]:
+    """Who could answer threads that wait for a page or a file by name: the userfaultfds in which a fault waits, and the
+    connections of the FUSE servers that are asked."""
+    samples = list(samples)
+    found: dict[str, tuple[FdKind, str]] = {}
+    if any("userfault" in (sample.wchan or "") for sample in samples):
+        prefix = f"{descriptors.USERFAULTFD}#"
+        found.update(
+            (link, (FdKind.USERFAULTFD, descriptors.USERFAULTFD))
+            for link in files.openers.by_link
+            if link.startswith(prefix) and link != f"{prefix}0"
+        )
+    for sample in samples:
+        if sample.fuse_connection is not None:
+            link = descriptors.link_of_one(descriptors.FUSE, [("fuse_connection", sample.fuse_connection)])
+            found[link] = (FdKind.DEVICE, descriptors.FUSE)
     return tuple(
         FdFacts(
             pid=holder.pid,
             fd=holder.fd or 0,
-            kind=FdKind.USERFAULTFD,
-            target=descriptors.USERFAULTFD,
+            kind=kind,
+            target=target,
             mode=holder.mode,
-            holders_complete=descriptors.USERFAULTFD not in files.openers.partial,
+            info=(_connection_of(link),) if target == descriptors.FUSE else (),
+            holders_complete=target not in files.openers.partial,
         )
-        for holder in found
+        for link, (kind, target) in sorted(found.items())
+        for holder in files.openers.by_link.get(link, ())
     )
+
+
+def _connection_of(link: str) -> tuple[str, int]:
+    return "fuse_connection", int(link.rpartition("#")[2])
 
 
 def facts(files: OpenFiles, samples: Iterable[ThreadSample] = ()) -> tuple[FdFacts, ...]:
@@ -148,8 +161,8 @@ def _facts(found: Descriptor, files: OpenFiles, asked: int | None) -> FdFacts:
             peers = files.openers.of(f"socket:[{about.peer_inode}]")
         queued = about.rx_queue if about is not None else None
     if (found.fs_type or "").startswith("fuse") and found.device is not None:
-        served = ("fuse_connection", os.minor(found.device))
-        peers = files.openers.of(descriptors.link_of_one(descriptors.FUSE, [served]))
+        connection = ("fuse_connection", os.minor(found.device))
+        peers = files.openers.of(descriptors.link_of_one(descriptors.FUSE, [connection]))
     return FdFacts(
         pid=found.pid,
         fd=found.fd,

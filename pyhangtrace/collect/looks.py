@@ -7,7 +7,16 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from pyhangtrace.collect import arguments, file_locks, files, ipc, lock_files, nap_loops, stacks
+from pyhangtrace.collect import (
+    arguments,
+    file_locks,
+    files,
+    ipc,
+    lock_files,
+    mapped_places,
+    nap_loops,
+    stacks,
+)
 from pyhangtrace.collect.guarded import GuardedReader
 from pyhangtrace.collect.named_values import NAMED_LOCALS
 from pyhangtrace.collect.processes import read_uptime
@@ -72,6 +81,8 @@ class Looker:
             proc_root=self.proc_root,
         )
         samples = nap_loops.collect(self.reader, samples, machine=self.machine, deadline_s=left())
+        readable = {pid for pid, shown in pictures.items() if shown.problem is None}
+        samples = mapped_places.collect(self.reader, samples, readable, deadline_s=left())
         table = file_locks.read(self.proc_root)
         locks = file_locks.concerning(table or (), (*self.job, *pids), ())
         known_paths = file_locks.paths(locks, proc_root=self.proc_root)
@@ -101,7 +112,7 @@ class Looker:
             at_s=round(taken - self.began, 4) if self.began is not None else 0.0,
             threads=tuple(samples),
             tasks=tuple(task for shown in pictures.values() for task in shown.tasks),
-            fds=_distinct_fds((*files.user_faults(open_files, samples), *files.facts(open_files, samples))),
+            fds=_distinct_fds((*files.servers(open_files, samples), *files.facts(open_files, samples))),
             ipc=queues,
             file_locks=file_locks.complete(locks, known_paths, open_files.openers, proc_root=self.proc_root),
             lock_files=lock_files.complete(

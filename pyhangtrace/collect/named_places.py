@@ -11,7 +11,7 @@ import socket
 import struct
 from collections.abc import Mapping, Sequence
 
-from pyhangtrace.collect.descriptors import mount_of, parse_mounts
+from pyhangtrace.collect.descriptors import fuse_connection, mount_of, parse_mounts
 from pyhangtrace.collect.procfs import PROC, printable, read_link, read_text
 from pyhangtrace.model.evidence import ThreadSample
 
@@ -81,12 +81,16 @@ def path(sample: ThreadSample, call: str, memory: Mapping[Piece, bytes], proc_ro
     return printable(name) or None
 
 
-def mount_words(sample: ThreadSample, path: str | None, proc_root: str = PROC) -> str | None:
-    """The file system that a path lies on, of a thread that sleeps in the kernel on its account."""
+def mount_words(
+    sample: ThreadSample, path: str | None, proc_root: str = PROC
+) -> tuple[str | None, int | None]:
+    """The file system that a path lies on, of a thread that sleeps in the kernel on its account, and its connection."""
     if path is None or not path.startswith("/") or not (sample.state == "D" or _ASKS in (sample.wchan or "")):
-        return None
+        return None, None
     mount = mount_of(path, parse_mounts(read_text(f"{proc_root}/{sample.pid}/mountinfo") or ""))
-    return printable(f"{mount.fs_type} mounted at {mount.place}") if mount is not None else None
+    if mount is None:
+        return None, None
+    return printable(f"{mount.fs_type} mounted at {mount.place}"), fuse_connection(mount)
 
 
 def _folder(sample: ThreadSample, index: int | None, proc_root: str) -> str | None:

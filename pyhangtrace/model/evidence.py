@@ -160,7 +160,9 @@ class ThreadSample:
     address ("/run/x", "127.0.0.1:80") that the call names, `semaphores` are the pairs (number in its set, change)
     of a semop, `tracer_pid` is who has stopped a thread in state t. `polls_for` are the words by which the source of a
     loop that naps says that it looks for a file ("except FileExistsError", "while exists()"), `path_mount` is the file
-    system of `path` ("nfs4 mounted at /data from nas:/data"), where the thread sleeps on its account.
+    system of `path` ("nfs4 mounted at /data from nas:/data"), where the thread sleeps on its account, and
+    `fuse_connection` the number of the connection to its server, if it is a FUSE one. In a page fault `path` is the
+    file of the only mapping that a file server has to provide.
     """
 
     pid: int
@@ -198,6 +200,7 @@ class ThreadSample:
     tracer_pid: int | None = None
     polls_for: str | None = None
     path_mount: str | None = None
+    fuse_connection: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

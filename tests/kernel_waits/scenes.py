@@ -433,6 +433,8 @@ PAGES = (
         Expected(
             kind=("io",),
             path="/mount/file$",
+            candidates=("other",),
+            nobody=True,
             name="request_wait_answer",
             says=("type fuse mounted at .*/mount from pages",),
         ),
@@ -443,7 +445,13 @@ PAGES = (
     scene(
         "fuse-page-fault",
         ("pages.py", "fuse-map", "{scratch}/mount"),
-        Expected(kind=("page_fault",), name="request_wait_answer", says=("outside a system call",)),
+        Expected(
+            kind=("page_fault",),
+            path="/mount/file$",
+            candidates=("other",),
+            says=("type fuse mounted at .*/mount from pages",),
+            nobody=True,
+        ),
         others=("other",),
         needs=staging.no_fuse,
         may_name=(),

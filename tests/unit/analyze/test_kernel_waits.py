@@ -260,6 +260,27 @@ def test_server_of_a_file_system_is_a_candidate() -> None:
     assert says(wait, "file system of type fuse.x mounted at /m")
 
 
+def test_server_of_a_mapped_file_is_a_candidate() -> None:
+    fault = b.sleeper(
+        100,
+        state="D",
+        syscall=-1,
+        args=(),
+        wchan="request_wait_answer",
+        path="/m/file",
+        path_mount="fuse.sshfs mounted at /m from host:/",
+        fuse_connection=39,
+    )
+    served = fd(101, 3, FdKind.DEVICE, "/dev/fuse", info=(("fuse_connection", 39),))
+    other = fd(102, 3, FdKind.DEVICE, "/dev/fuse", info=(("fuse_connection", 40),))
+    sleepers = [b.asleep(pid, seconds=3600) for pid in (101, 102)]
+    wait = wait_of(report_of(fault, *sleepers, fds=[served, other]), 100)
+    assert (wait.kind, wait.object.path) == (WaitKind.PAGE_FAULT, "/m/file")
+    assert [one.pid for one in wait.candidates] == [101]
+    assert wait.holder is None
+    assert says(wait, f"served by pid 101; {NOBODY}")
+
+
 def test_fault_that_a_userfaultfd_has_to_answer() -> None:
     handle = fd(101, 3, FdKind.USERFAULTFD, "anon_inode:[userfaultfd]", info=(("pending", 1),))
     faulting = b.sleeper(100, state="D", syscall=-1, args=(), wchan="handle_userfault")

@@ -8,7 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from pyhangtrace.collect import cgroups, descriptors, file_locks, ipc, maps, named_places, sockets
+from pyhangtrace.collect import (
+    cgroups,
+    descriptors,
+    file_locks,
+    ipc,
+    mapped_places,
+    maps,
+    named_places,
+    sockets,
+)
 from pyhangtrace.model.evidence import SocketFacts, ThreadSample
 from tests.unit.collect.helpers import write
 
@@ -74,7 +83,8 @@ def test_file_system_of_a_path_that_a_thread_sleeps_on(tmp_path: Path) -> None:
 
     def words(path: str, state: str = "D", wchan: str | None = None) -> str | None:
         one = ThreadSample(pid=7, tid=7, comm="x", state=state, wchan=wchan)
-        return named_places.mount_words(one, path, str(tmp_path))
+        words, _ = named_places.mount_words(one, path, str(tmp_path))
+        return words
 
     assert words("/data/file") == "nfs4 mounted at /data from nas:/data"
     assert words("/data/x/file") == "tmpfs mounted at /data/x"
@@ -82,6 +92,22 @@ def test_file_system_of_a_path_that_a_thread_sleeps_on(tmp_path: Path) -> None:
     assert words("/data", "S", "request_wait_answer") is not None
     assert words("/data", "S", "hrtimer_nanosleep") is None
     assert words("127.0.0.1:80") is None
+
+
+def test_mapped_files_that_a_server_has_to_provide() -> None:
+    mounts = descriptors.parse_mounts(
+        "20 1 8:1 / / rw - ext4 /dev/vda rw\n21 20 0:39 / /m rw - fuse.sshfs host:/m rw\n"
+    )
+    maps_text = (
+        b"7f0000000000-7f0000001000 r--s 00000000 00:27 2    /m/one two\n"
+        b"7f0000001000-7f0000002000 r--s 00001000 00:27 2    /m/one two\n"
+        b"7f0000002000-7f0000003000 r-xp 00000000 08:01 9    /usr/lib/x.so\n"
+        b"7f0000003000-7f0000004000 rw-p 00000000 00:00 0\n"
+        b"damaged 00:27 \n"
+    )
+    found = mapped_places.served(mounts, maps_text)
+    assert found == [("/m/one two", "fuse.sshfs mounted at /m from host:/m", 39)]
+    assert mapped_places.served(mounts[:1], maps_text) == []
 
 
 def test_operations_of_a_semop() -> None:

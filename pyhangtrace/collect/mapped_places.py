@@ -1,0 +1,91 @@
+"""Page faults in files that a file server has to provide: which mapped file that can be.
+
+A fault does not say at which address it is, so a file is named only where the process maps no other one of that kind.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pyhangtrace.collect.descriptors import SERVED, Mount, device_number, fuse_connection, parse_mounts
+from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
+from pyhangtrace.collect.procfs import printable, read_bytes, read_text
+from pyhangtrace.model.evidence import ThreadSample
+
+MAPPED_PLACES_TASK = "mapped places"
+_LARGEST = 32 << 20
+# Of the threads that fault: who waits for one of these waits for a page, or for its server.
+_PLACES = (
+    "request_wait_answer",
+    "folio_",
+    "__folio",
+    "filemap",
+    "wait_on_page",
+    "nfs",
+    "rpc",
+    "cifs",
+    "ceph",
+    "p9_",
+)
+_MAPPING = re.compile(
+    rb"[0-9a-f]+-[0-9a-f]+ [-rwxsp]{4} [0-9a-f]+ ([0-9a-f]{1,5}:[0-9a-f]{1,6}) ([1-9][0-9]*) +([^\n]+)"
+)
+
+
+def mapped_places_task(
+    state: HelperState, pids: Sequence[int], argument: Any, progress: Progress
+) -> Iterator[tuple[int, Any]]:
+    """Task: [(path, words on the mount, connection)] of the mapped files of each process that are served."""
+    for pid in pids:
+        progress(pid)
+        mounts = parse_mounts(read_text(f"{state.proc_root}/{pid}/mountinfo") or "")
+        yield pid, served(mounts, read_bytes(f"{state.proc_root}/{pid}/maps", _LARGEST) or b"")
+
+
+def served(mounts: Sequence[Mount], maps: bytes) -> list[tuple[str, str, int | None]]:
+    """The distinct files of a text of maps that lie on one of these mounts whose files somebody serves."""
+    by_device = {mount.device: mount for mount in mounts if mount.fs_type.startswith(SERVED)}
+    found: dict[tuple[int, bytes], tuple[str, str, int | None]] = {}
+    if not by_device:
+        return []
+    for line in maps.split(b"\n"):
+        match = _MAPPING.match(line)
+        device = device_number(match[1].decode(), base=16) if match is not None else None
+        mount = by_device.get(device)
+        if match is None or mount is None or device is None:
+            continue
+        words = printable(f"{mount.fs_type} mounted at {mount.place}")
+        path = printable(match[3].decode(errors="surrogateescape"))
+        found[(device, match[2])] = (path, words, fuse_connection(mount))
+    return list(found.values())
+
+
+def collect(
+    reader: GuardedReader,
+    samples: Sequence[ThreadSample],
+    readable: Collection[int],
+    *,
+    deadline_s: float,
+) -> list[ThreadSample]:
+    """The samples, those in a page fault with the file. `readable`: processes whose memory map may be read."""
+    wanted = {sample.pid for sample in samples if _faults(sample) and sample.pid in readable}
+    if not wanted:
+        return list(samples)
+    answers = reader.run(MAPPED_PLACES_TASK, sorted(wanted), None, deadline_s=deadline_s).values
+    return [_with_place(sample, answers.get(sample.pid) or ()) for sample in samples]
+
+
+def _faults(sample: ThreadSample) -> bool:
+    # Whoever waits for the answer of a server may be interrupted at first.
+    asleep = sample.state == "D" or (sample.wchan or "").startswith(_PLACES[0])
+    return sample.syscall == -1 and asleep and (sample.wchan or "").startswith(_PLACES)
+
+
+def _with_place(sample: ThreadSample, found: Sequence[tuple[str, str, int | None]]) -> ThreadSample:
+    if not _faults(sample) or len(found) != 1:
+        return sample
+    path, words, connection = found[0]
+    return replace(sample, path=path, path_mount=words, fuse_connection=connection)
