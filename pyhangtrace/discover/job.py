@@ -65,8 +65,10 @@ def wrappers(pid: int, table: ProcessTable, lookup: Lookup) -> tuple[int, ...]:
     found: list[int] = []
     below = pid
     for parent in table.ancestors(pid):
+        if table.children(parent) != (below,):
+            break
         arguments = lookup.arguments([parent]).get(parent, ())
-        if table.children(parent) != (below,) or not recognise.boundary(table[parent].comm, arguments):
+        if not recognise.boundary(table[parent].comm, arguments):
             break
         found.append(parent)
         below = parent

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from tests.hangs.processes import POLL_S, NotReached, Running
 
 CGROUPS = Path("/sys/fs/cgroup")
 DEADLINE_S = 10.0
+CAP_SYS_ADMIN = 21
 
 
 def no_freezer() -> str | None:
@@ -41,12 +43,15 @@ def no_quota() -> str | None:
 
 
 def no_fuse() -> str | None:
-    """Why no FUSE file system can be mounted here."""
-    return (
-        None
-        if os.access("/dev/fuse", os.R_OK | os.W_OK) and os.geteuid() == 0
-        else "needs /dev/fuse and root"
-    )
+    """Why no FUSE file system can be mounted here, or its server not be told."""
+    if not os.access("/dev/fuse", os.R_OK | os.W_OK) or os.geteuid() != 0:
+        return "needs /dev/fuse and root"
+    status = Path("/proc/self/status").read_text()
+    rights = next(line.split()[1] for line in status.splitlines() if line.startswith("CapEff:"))
+    if not int(rights, 16) >> CAP_SYS_ADMIN & 1:
+        return "needs CAP_SYS_ADMIN, to mount"
+    kernel = tuple(int(word) for word in re.findall(r"\d+", os.uname().release)[:2])
+    return None if kernel >= (6, 13) else "needs Linux 6.13, which tells the server of a FUSE file system"
 
 
 def no_filelock() -> str | None:
