@@ -257,3 +257,13 @@ def test_one_that_is_met_as_it_takes_its_wait_up_again_is_judged_by_the_other_lo
     first_looks = replace(evidence, looks=(evidence.looks[0], replace(evidence.looks[-1], at_s=0.1)))
     assert analyze(first_looks).verdict.state is not State.HUNG
     assert more_time_wanted(first_looks) > 0 or not seen
+
+
+@pytest.mark.parametrize(("odd", "state"), [(1, State.HUNG), (3, State.UNKNOWN)])
+def test_a_look_that_a_busy_machine_delays_takes_no_deadlock_away(odd: int, state: State) -> None:
+    one = again(timed(201, owner=202, left=1.0), length=0.4)
+    for number in range(1, 1 + odd):
+        at, sample = one[number]
+        one[number] = (at, replace(sample, asleep_for_s=None, timeout_s=None))
+    looks = looks_at(one, again(timed(202, owner=201, left=1.0), length=0.4))
+    assert analyze(b.evidence([b.process(100)], looks)).verdict.state is state
