@@ -89,6 +89,7 @@ class ThreadCapture(TypedDict):
     stack_from: str  # "pc_sp" | "repaired" | "bpf" | "perf" | "stop" | "none"
     complete: bool
     stack_problem: str | None
+    python_problem: str | None  # why Python's frames are not whole
     samples: SamplesCapture | None  # of a thread that ran while it was looked at
     python_name: str | None
     ident: int | None

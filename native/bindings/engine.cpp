@@ -280,6 +280,7 @@ py::dict convert(const capture::Thread& thread, Made& made) {
   result[key("stack_from")] = text(name(thread.stack_from));
   result[key("complete")] = thread.complete;
   result[key("stack_problem")] = text_or_none(thread.stack_problem);
+  result[key("python_problem")] = text_or_none(thread.python_problem);
   result[key("samples")] = py::none();
   if (thread.samples) {
     py::dict samples;

@@ -358,6 +358,10 @@ void add_python(Look& look, EvalParts& parts) {
     if (!source.name.empty()) {
       thread.python_name = source.name;
     }
+    thread.python_problem = source.problem.empty() && source.left_out > 0
+                                ? std::to_string(source.left_out) +
+                                      " frames left out between the innermost and the outermost ones"
+                                : source.problem;
     std::vector<PythonFrame> frames;
     for (const python::PythonFrame& frame : source.frames) {
       frames.push_back({python_frame(frame), frame.entry});

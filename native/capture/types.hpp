@@ -77,6 +77,7 @@ struct Thread {
   StackFrom stack_from = StackFrom::none;
   bool complete = false;
   std::string stack_problem;
+  std::string python_problem;  // why Python's frames are not whole; empty: they are
   std::optional<Samples> samples;
   std::optional<std::string> python_name;
   std::optional<std::uint64_t> ident;

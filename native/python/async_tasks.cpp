@@ -20,7 +20,8 @@ constexpr std::size_t kMaxTasks = 2000;
 constexpr std::size_t kMaxDoneTasks = 200;
 constexpr std::size_t kMaxChildren = 1 << 14;  // of all gathers
 constexpr std::size_t kMaxLayouts = 64;
-constexpr std::size_t kMaxStackWords = 64;  // of one coroutine
+constexpr std::size_t kMaxHandedOver = 256;  // callbacks of a loop
+constexpr std::size_t kMaxStackWords = 64;   // of one coroutine
 
 enum FutureState : std::int32_t { kPending = 0, kCancelled = 1, kFinished = 2 };
 
@@ -80,6 +81,7 @@ class AsyncioTasks {
     state_.tasks.left_out += raw.size() - kept;
     raw.resize(kept);
     describe(raw);
+    add_handed_over();
   }
 
  private:
@@ -311,6 +313,27 @@ class AsyncioTasks {
       add_awaited(raw[waiting[k]], chains[k], tasks[waiting[k]]);
     }
     for (PythonTask& task : tasks) state_.tasks.all.push_back(std::move(task));
+  }
+
+  // Coroutines that other threads have handed to a loop (tasks.run_coroutine_threadsafe) and that it has not
+  // come to yet: callbacks in its queue, each with the future that the other thread waits for.
+  void add_handed_over() {
+    for (const auto& [loop, tid] : loops_) {
+      const auto ready = objects_.attribute(loop, "_ready");
+      if (!ready || objects_.type_name_of(*ready) != "collections.deque") continue;
+      for (Address handle : objects_.deque(*ready, kMaxHandedOver)) {
+        const auto callback = own_.slots.find(handle, "_callback");
+        const Address future = callback ? needs_.handed_over(*callback) : 0;
+        if (future == 0) continue;
+        PythonTask task;
+        task.address = handle;
+        task.name = "run_coroutine_threadsafe";
+        task.native_tid = tid;
+        task.awaits = "ready";
+        task.computes = future;
+        state_.tasks.all.push_back(std::move(task));
+      }
+    }
   }
 
   // Since 3.12 a name that nobody asked for is a mere number.

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <map>
 #include <unordered_set>
 
@@ -8,7 +9,10 @@
 namespace hangtrace::python {
 namespace {
 
-constexpr std::size_t kMaxFrames = 8192;          // of one thread
+constexpr std::size_t kMaxFrames = 8192;          // of one thread, innermost
+constexpr std::size_t kMaxOutermost = 64;         // kept behind those that are left out
+constexpr std::size_t kMaxWalked = 1 << 17;       // of one thread
+constexpr std::size_t kMaxStrays = 1024;          // beyond the innermost, outside of its chunks: a read each
 constexpr std::size_t kMaxAllFrames = 1 << 18;    // of a process
 constexpr std::size_t kMaxChunks = 256;           // of one thread
 constexpr std::uint64_t kMaxChunkSize = 1 << 20;  // bytes
@@ -42,11 +46,14 @@ class Walk {
         threads_(threads) {
     chunks_.resize(threads.size());
     chains_.resize(threads.size());
+    newest_chunk_.resize(threads.size());
+    outer_.resize(threads.size());
   }
 
   std::vector<FrameChain> run() {
     read_chunks();
     walk();
+    add_outermost();
     check_codes();
     read_slots();
     for (std::size_t i = 0; i < chains_.size(); ++i) {
@@ -102,11 +109,15 @@ class Walk {
     return thread.chunk_top > thread.chunk && used <= size ? std::max<std::uint64_t>(used, 64) : size;
   }
 
-  std::optional<std::span<const std::byte>> in_chunk(std::size_t thread, Address from,
-                                                     std::size_t size) const {
-    for (const Chunk& chunk : chunks_[thread]) {
+  std::optional<std::span<const std::byte>> in_chunk(std::size_t thread, Address from, std::size_t size) {
+    const std::vector<Chunk>& chunks = chunks_[thread];
+    // The next frame lies mostly where the last one did.
+    for (std::size_t k = 0; k < chunks.size(); ++k) {
+      const std::size_t at = (newest_chunk_[thread] + k) % chunks.size();
+      const Chunk& chunk = chunks[at];
       if (from >= chunk.from && from - chunk.from < chunk.bytes.size() &&
           chunk.bytes.size() - (from - chunk.from) >= size) {
+        newest_chunk_[thread] = at;
         return std::span(chunk.bytes).subspan(from - chunk.from, size);
       }
     }
@@ -119,6 +130,7 @@ class Walk {
     const auto head = static_cast<std::size_t>(layout_.frame_slots);
     std::vector<Address> next(threads_.size());
     std::vector<std::unordered_set<Address>> seen(threads_.size());
+    std::vector<std::size_t> strays(threads_.size());
     std::vector<std::size_t> open;
     std::size_t steps = 0;
     for (std::size_t i = 0; i < threads_.size(); ++i) {
@@ -132,11 +144,14 @@ class Walk {
           if (!plausible(next[i]) || !seen[i].insert(next[i]).second) {
             chains_[i].problem = "the chain of frames is damaged";
             next[i] = 0;
-          } else if (seen[i].size() > kMaxFrames || ++steps > kMaxAllFrames) {
-            chains_[i].problem = "too many frames";
+          } else if (seen[i].size() > kMaxWalked || ++steps > kMaxAllFrames) {
+            too_many(i);
             next[i] = 0;
           } else if (auto bytes = in_chunk(i, next[i], head)) {
             next[i] = take(i, next[i], *bytes);
+          } else if (seen[i].size() > kMaxFrames && ++strays[i] > kMaxStrays) {
+            too_many(i);
+            next[i] = 0;
           } else {
             missing.push_back(i);
             break;
@@ -186,7 +201,8 @@ class Walk {
         return 0;
       }
       if (layout_.minor >= 12 && owner >= kOwnedByC) {
-        if (!chain.frames.empty()) chain.frames.back().entry = true;
+        std::vector<Frame>& last = outer_[thread].empty() ? chain.frames : outer_[thread];
+        if (!last.empty()) last.back().entry = true;
         // The outermost frame of 3.15 is a part of the thread state; the others are locals of the eval loop.
         const bool in_thread_state = layout_.minor >= 15 && previous == 0;
         if (chain.on_c_stack == 0 && !in_thread_state) chain.on_c_stack = address;
@@ -197,8 +213,38 @@ class Walk {
         frame.entry = load<std::uint8_t>(bytes, static_cast<std::size_t>(layout_.frame_is_entry)) == 1;
       }
     }
-    chain.frames.push_back(std::move(frame));
+    keep(thread, std::move(frame));
     return previous;
+  }
+
+  void keep(std::size_t thread, Frame frame) {
+    FrameChain& chain = chains_[thread];
+    if (chain.frames.size() < kMaxFrames) {
+      chain.frames.push_back(std::move(frame));
+      return;
+    }
+    std::vector<Frame>& outer = outer_[thread];
+    outer.push_back(std::move(frame));
+    if (outer.size() == 2 * kMaxOutermost) {
+      outer.erase(outer.begin(), outer.begin() + kMaxOutermost);
+      chain.left_out += kMaxOutermost;
+    }
+  }
+
+  void too_many(std::size_t thread) {
+    chains_[thread].problem = "too many frames";
+    chains_[thread].left_out = 0;
+    outer_[thread].clear();
+  }
+
+  void add_outermost() {
+    for (std::size_t i = 0; i < chains_.size(); ++i) {
+      std::vector<Frame>& outer = outer_[i];
+      const std::size_t more = outer.size() > kMaxOutermost ? outer.size() - kMaxOutermost : 0;
+      chains_[i].left_out += more;
+      std::move(outer.begin() + static_cast<std::ptrdiff_t>(more), outer.end(),
+                std::back_inserter(chains_[i].frames));
+    }
   }
 
   // Before 3.11 the frame itself has a stack of blocks {type, handler, level}: what lies below the level of
@@ -313,7 +359,9 @@ class Walk {
   CodeCache& codes_;
   const std::vector<ThreadState>& threads_;
   std::vector<std::vector<Chunk>> chunks_;
+  std::vector<std::size_t> newest_chunk_;  // in which the last frame of the thread was
   std::vector<FrameChain> chains_;
+  std::vector<std::vector<Frame>> outer_;  // of each thread, beyond the innermost ones
 };
 
 // What of a thread state changes from call to call.

@@ -217,7 +217,7 @@ std::vector<Address> Objects::list(Address object) const {
   return words(*items, static_cast<std::size_t>(*size));
 }
 
-// PySetObject {head, fill, used, mask, table of {key, hash}}.
+// Objects/setobject.c: {head, fill, used, mask, setentry *table, ...}, setentry {key, hash}.
 std::vector<Address> Objects::set(Address object) const {
   constexpr std::uint64_t kMaxSlots = 1 << 18;
   std::array<Address, 4> head{};
@@ -231,9 +231,36 @@ std::vector<Address> Objects::set(Address object) const {
   if (!reader_.read(table, std::as_writable_bytes(std::span(entries)))) return {};
   std::vector<Address> keys;
   for (const auto& [key, hash] : entries) {
-    if (plausible(key)) keys.push_back(key);
+    // What was removed leaves a dummy with the hash -1.
+    if (plausible(key) && hash != ~Address{0}) keys.push_back(key);
   }
   return keys;
+}
+
+// Modules/_collectionsmodule.c: {head, ob_size, leftblock, rightblock, leftindex, ...}, blocks {leftlink, 64
+// items, rightlink}.
+std::vector<Address> Objects::deque(Address object, std::size_t most) const {
+  constexpr std::size_t kBlock = 64;
+  std::array<Address, 4> head{};
+  if (!plausible(object) || !reader_.read(object + static_cast<Address>(layout_.after_header(0)),
+                                          std::as_writable_bytes(std::span(head)))) {
+    return {};
+  }
+  auto [size, block, last, index] = head;
+  std::vector<Address> items;
+  while (items.size() < std::min<std::size_t>(size, most)) {
+    std::array<Address, kBlock + 2> content{};
+    if (index >= kBlock || !plausible(block) ||
+        !reader_.read(block, std::as_writable_bytes(std::span(content)))) {
+      break;
+    }
+    for (; index < kBlock && items.size() < std::min<std::size_t>(size, most); ++index) {
+      items.push_back(content[index + 1]);
+    }
+    index = 0;
+    block = content[kBlock + 1];
+  }
+  return items;
 }
 
 std::vector<Objects::Item> Objects::table(Address keys) const {

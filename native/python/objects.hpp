@@ -115,7 +115,8 @@ class Objects {
   std::optional<std::string> bytes(Address object, std::size_t max = kMaxText) const;
   std::vector<Address> tuple(Address object) const;
   std::vector<Address> list(Address object) const;
-  std::vector<Address> set(Address object) const;  // or a frozenset; in no order
+  std::vector<Address> set(Address object) const;                      // or a frozenset; in no order
+  std::vector<Address> deque(Address object, std::size_t most) const;  // from the left
 
   // (key, value) of a dict in insertion order.
   std::vector<Item> dict(Address object) const;

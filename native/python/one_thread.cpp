@@ -31,8 +31,10 @@ PythonThread united(std::vector<PythonThread*> parts) {
     if (name.empty()) name = part->name;
   }
   std::string problem;
+  std::size_t left_out = 0;
   for (const PythonThread* part : parts) {
     if (problem.empty()) problem = part->problem;
+    left_out += part->left_out;
   }
   std::erase_if(parts, [](const PythonThread* one) { return one->frames.empty(); });
   const bool ordered = parts.size() == 1 || sort_inwards(parts);
@@ -46,6 +48,7 @@ PythonThread united(std::vector<PythonThread*> parts) {
     }
   }
   if (result.name.empty()) result.name = std::move(name);
+  result.left_out = left_out;
   result.holds_gil = holds_gil;
   result.problem = std::move(problem);
   return result;

@@ -106,6 +106,11 @@ std::unordered_map<std::uint64_t, std::string> PythonProcess::State::thread_name
   for (const auto& [key, thread] : items) {
     auto name = objects.attribute(thread, "_name");
     if (!name) continue;
+    // Whoever comes into another interpreter by a call has only a stand-in there, or is its "MainThread".
+    if (interpreter.id != 0) {
+      const std::string type = objects.type_name_of(thread);
+      if (type == "_MainThread" || type == "_DummyThread") continue;
+    }
     keys.push_back(key);
     texts.push_back(*name);
   }
@@ -135,6 +140,7 @@ void PythonProcess::State::add_threads(const Interpreter& interpreter, const Thr
     if (thread.native_tid == 0) thread.native_tid = translate(tids, threads[i].native_id);
     if (auto name = names.find(thread.ident); name != names.end()) thread.name = name->second;
     thread.problem = std::move(chains[i].problem);
+    thread.left_out = chains[i].left_out;
     thread.on_c_stack = chains[i].on_c_stack;
     for (Frame& frame : chains[i].frames) {
       const Code* code = codes.find(frame.code);

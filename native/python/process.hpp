@@ -51,7 +51,8 @@ struct PythonThread {
   std::int64_t interpreter = 0;  // in which it runs now; frames further out may be of the one it came from
   bool holds_gil = false;
   std::vector<PythonFrame> frames;  // innermost first
-  std::string problem;              // "": the frames are whole
+  std::size_t left_out = 0;         // frames between the innermost and the outermost ones
+  std::string problem;              // "": the frames are whole, but for those
   // Where on its C stack the innermost frame was entered from C, roughly (since 3.10); 0: not known.
   Address on_c_stack = 0;
 };

@@ -117,9 +117,18 @@ void TaskNeedsReader::need_all(const std::vector<Address>& futures, TaskNeeds& f
 
 Address TaskNeedsReader::chained(Address future) {
   const Address callback = futures_.callback(future);
-  if (!is_named(callback, "_call_check_cancel") && !is_named(callback, "_call_set_state")) return 0;
-  for (Address value : closure(callback)) {
-    if (objects_.attribute(value, "_condition")) return value;  // asyncio's futures have none
+  const bool chains = is_named(callback, "_call_check_cancel") || is_named(callback, "_call_set_state");
+  return chains ? threads_future(callback) : 0;
+}
+
+Address TaskNeedsReader::handed_over(Address callback) {
+  return is_named(callback, "callback") ? threads_future(callback) : 0;
+}
+
+// The future of concurrent.futures among the free variables of a function; asyncio's have no _condition.
+Address TaskNeedsReader::threads_future(Address function) const {
+  for (Address value : closure(function)) {
+    if (objects_.attribute(value, "_condition")) return value;
   }
   return 0;
 }

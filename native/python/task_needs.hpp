@@ -40,6 +40,9 @@ class TaskNeedsReader {
   // or of a task which waits for a thread (futures._chain_future); 0: none.
   Address chained(Address future);
 
+  // The same of a callback by which another thread asks a loop to run a coroutine.
+  Address handed_over(Address callback);
+
  private:
   struct Frame {
     const SuspendedFrame* frame = nullptr;
@@ -58,6 +61,7 @@ class TaskNeedsReader {
   bool gave_up(const std::vector<Frame>& frames, std::size_t from, Address lock) const;
   void find_holds(const std::vector<Frame>& frames, TaskNeeds& found) const;
   std::vector<Address> closure(Address function) const;
+  Address threads_future(Address function) const;
   bool is_named(Address function, std::string_view name) const;
 
   PythonProcess::State& own_;

@@ -47,7 +47,8 @@ struct FrameChain {
   // Where on the C stack the innermost of them was entered, roughly: a chain of the same thread with a lower
   // address is further in. 0: not known.
   Address on_c_stack = 0;
-  std::string problem;  // "": whole
+  std::size_t left_out = 0;  // frames between the innermost and the outermost ones, of a very deep recursion
+  std::string problem;       // "": whole, but for those
 };
 
 // `problem` gets the reason if a list had to be cut.

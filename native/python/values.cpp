@@ -23,11 +23,6 @@ constexpr std::uint64_t kDictSubclass = 1 << 29;
 constexpr int kFlags = 4;  // words after the header
 constexpr std::uint8_t kSimpleLayout = 2;
 
-// Objects/setobject.c: {head, fill, used, mask, setentry *table, ...}, setentry {key, hash}.
-constexpr int kSetUsed = 1;
-constexpr int kSetMask = 2;
-constexpr int kSetTable = 3;
-
 // Modules/_queuemodule.c, words after the header:
 //   up to 3.12  {PyThread_type_lock lock, int locked, PyObject *lst, Py_ssize_t lst_pos, ...}
 //   since 3.13  {bool has_threads_waiting, RingBuf {put_idx, get_idx, PyObject **items, items_cap,
@@ -35,7 +30,7 @@ constexpr int kSetTable = 3;
 constexpr int kQueueList = 2;
 constexpr int kQueueWords = 6;
 
-constexpr std::size_t kMaxTable = 1 << 16;  // entries of a set, places of a ring
+constexpr std::size_t kMaxTable = 1 << 16;  // places of a ring
 
 }  // namespace
 
@@ -107,27 +102,6 @@ Value ValueReader::read(Address object, int depth) {
   return value;
 }
 
-std::vector<Address> ValueReader::set(Address object) const {
-  std::array<std::int64_t, 4> words{};
-  if (!objects_.reader().read(object + static_cast<Address>(objects_.layout().after_header(0)),
-                              std::as_writable_bytes(std::span(words)))) {
-    return {};
-  }
-  const auto places = static_cast<std::uint64_t>(words[kSetMask]) + 1;
-  if (words[kSetUsed] <= 0 || places > kMaxTable) return {};
-  std::vector<std::array<Address, 2>> table(places);
-  if (!objects_.reader().read(static_cast<Address>(words[kSetTable]),
-                              std::as_writable_bytes(std::span(table)))) {
-    return {};
-  }
-  std::vector<Address> found;
-  for (const auto& [key, hash] : table) {
-    // What was removed leaves a dummy with the hash -1.
-    if (key != 0 && hash != ~Address{0}) found.push_back(key);
-  }
-  return found;
-}
-
 std::vector<Address> ValueReader::simple_queue(Address object) const {
   const Layout& layout = objects_.layout();
   std::array<Address, kQueueWords> words{};
@@ -160,7 +134,7 @@ std::optional<std::vector<Address>> ValueReader::members(Address container) {
     for (const auto& [key, value] : objects_.dict(container)) values.push_back(value);
     return values;
   }
-  if (info->name == "set" || info->name == "frozenset") return set(container);
+  if (info->name == "set" || info->name == "frozenset") return objects_.set(container);
   if (info->name == "_queue.SimpleQueue") return simple_queue(container);
   return std::nullopt;
 }

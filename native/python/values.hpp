@@ -54,7 +54,6 @@ class ValueReader {
   Value read(Address object, int depth);
   // Members of a list, tuple, set, dict (its values) or SimpleQueue; nullopt: it is none of these.
   std::optional<std::vector<Address>> members(Address container);
-  std::vector<Address> set(Address object) const;
   std::vector<Address> simple_queue(Address object) const;
   void add_items(Value& value, const std::vector<Address>& items, int depth);
   std::optional<Address> held(Address object, Address type);

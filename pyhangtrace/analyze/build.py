@@ -235,6 +235,7 @@ def _thread(case: Case, key: Key, ids: dict[Key, str], places: Places) -> Report
         stack_from=sample.stack_from,
         stack=frames + apart,
         stack_problem=_stack_problem(sample),
+        python_problem=sample.python_problem,
         unmerged_from=len(frames) if frames and apart else None,
         samples=_samples(sample),
     )

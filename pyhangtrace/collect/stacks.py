@@ -228,6 +228,7 @@ def _sample(pid: int, thread: ThreadCapture) -> ThreadSample:
         stack_from=StackFrom(thread["stack_from"]),
         stack_complete=thread["complete"],
         stack_problem=thread["stack_problem"],
+        python_problem=thread["python_problem"],
         lock=_lock(thread["lock"]) if thread["lock"] is not None else None,
         named_values=_named_values(thread["named_values"]),
     )

@@ -190,6 +190,7 @@ class ThreadSample:
     stack_from: StackFrom = StackFrom.NONE
     stack_complete: bool = False
     stack_problem: str | None = None
+    python_problem: str | None = None  # why Python's frames are not whole
     lock: LockFacts | None = None
     named_values: tuple[NamedValue, ...] = ()
     io_fds: tuple[int, ...] = ()

@@ -194,7 +194,8 @@ class ReportSamples:
 class ReportThread:
     """One thread as of the last look.
 
-    `stack_problem` says why the native stack ends before the start of the thread; None if it does not.
+    `stack_problem` says why the native stack ends before the start of the thread; None if it does not. So does
+    `python_problem` of Python's frames ("9000 frames left out between the innermost and the outermost ones").
     `unmerged_from` is the index in `stack` from which on frames are those of the other language, where native and
     Python frames could not be proven to fit together; None where they are one stack.
     """
@@ -213,6 +214,7 @@ class ReportThread:
     stack_from: StackFrom = StackFrom.NONE
     stack: tuple[ReportFrame, ...] = ()
     stack_problem: str | None = None
+    python_problem: str | None = None
     unmerged_from: int | None = None
     samples: ReportSamples | None = None
 

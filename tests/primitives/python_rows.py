@@ -302,6 +302,12 @@ def _asyncio() -> list[PythonRow]:
             holder=None,
         ),
         PythonRow(
+            name="run_coroutine_threadsafe and RLock",
+            mode="alone",
+            members=("member0", "member1"),
+            proof="likely",
+        ),
+        PythonRow(
             name="task, worker and thread",
             mode="alone",
             members=("member0", "member1", "member2"),

@@ -150,7 +150,7 @@ def stack_notes(thread: ReportThread | None) -> tuple[str, ...]:
         return (f"{plural(samples.count, 'sample')}: {place}",)
     # Python's own frames are read from its memory, whatever the registers are.
     if any(python_frames(thread)):
-        return ()
+        return (f"({clean(thread.python_problem)})",) if thread.python_problem else ()
     words = _STACKS_FROM.get(thread.stack_from)
     cut = f"(no caller found: {clean(thread.stack_problem)})" if thread.stack_problem else None
     return tuple(note for note in (words, cut) if note is not None)

@@ -7,6 +7,7 @@ from typing import Any
 from pyhangtrace.analyze import analyze
 from pyhangtrace.model.kinds import StackFrom
 from pyhangtrace.model.report import ReportThread
+from pyhangtrace.render.text.words import stack_notes
 from tests.unit.analyze import builders as b
 
 
@@ -44,3 +45,11 @@ def test_stacks_that_do_not_fit_together_are_told_apart() -> None:
     )
     assert [frame.function for frame in thread.stack] == ["read", "main", "step", "<module>"]
     assert thread.unmerged_from == 2
+
+
+def test_python_frames_that_are_left_out_are_told_in_the_report_and_in_words() -> None:
+    problem = "9000 frames left out between the innermost and the outermost ones"
+    thread = reported(frames=(b.py("step"),), python_problem=problem)
+    assert thread.python_problem == problem
+    assert stack_notes(thread) == (f"({problem})",)
+    assert stack_notes(reported(frames=(b.py("step"),))) == ()

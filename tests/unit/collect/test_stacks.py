@@ -60,6 +60,7 @@ THREAD = {
     "stack_from": "pc_sp",
     "complete": True,
     "stack_problem": None,
+    "python_problem": None,
     "python_name": "MainThread",
     "ident": 9,
     "holds_gil": True,

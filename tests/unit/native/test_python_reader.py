@@ -336,6 +336,8 @@ def test_a_thread_in_another_interpreter_is_there_once(python: str) -> None:
         assert own == ["in_thread", "run", "_bootstrap_inner", "_bootstrap"]
         assert threads[tids[f"thread of {name}"]]["name"] == f"thread of {name}"
     assert threads[tids["caller of second"]]["name"] == "MainThread"
+    # Which it is called in the interpreter that it came from, not in the one where threading was imported by it.
+    assert threads[tids["caller of third"]]["name"] == "enterer"
     numbers = [
         threads[tids[f"{kind} of {name}"]]["interpreter"]
         for name in ("second", "third")

@@ -197,3 +197,28 @@ def task_worker_and_thread():
             await loop.run_in_executor(None, worker)
 
     asyncio.run(main())
+
+
+@alone("run_coroutine_threadsafe and RLock")
+def handed_over_and_lock():
+    """A worker waits for a coroutine that it has handed to a loop, whose thread wants the lock of the worker."""
+    lock, held = threading.RLock(), threading.Event()
+
+    async def nothing():
+        pass
+
+    def worker(loop):
+        with lock:
+            held.set()
+            announce.member("member1")
+            asyncio.run_coroutine_threadsafe(nothing(), loop).result()
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        KEEP.append(loop.run_in_executor(None, worker, loop))
+        held.wait()
+        announce.member("member0")
+        with lock:
+            pass
+
+    asyncio.run(main())
