@@ -214,6 +214,116 @@ class Engine:
         For a return address ask for the byte before it. `function` is "" where debug information has no name.
         """
 
+class NcclTaskCapture(TypedDict):
+    """Numbers as in nccl.h; -1: it has none, or it is not recorded."""
+
+    function: int
+    count: int
+    dtype: int
+    op: int
+    root: int
+    algorithm: int
+    protocol: int
+    p2p: bool
+
+class NcclTransferCapture(TypedDict):
+    op_count: int
+    pattern: int
+    state: int
+    channel: int
+    peer: int
+    steps: int
+    posted: int
+    received: int
+    transmitted: int
+    done: int
+
+class NcclCommunicatorCapture(TypedDict):
+    """As `pyhangtrace.model.nccl.NcclCommunicator`; None: its release does not record it, or it cannot be read."""
+
+    address: int
+    found_by: str  # "list" | "magic" | "fingerprint"
+    comm_hash: int
+    rank: int
+    n_ranks: int
+    cuda_device: int
+    nvml_device: int | None
+    bus_id: int | None
+    node: int | None
+    n_nodes: int | None
+    local_rank: int | None
+    local_ranks: int | None
+    name: str | None
+    init_state: int | None
+    async_result: int | None
+    proxy_result: int | None
+    peers_known: bool | None
+    aborted: bool | None
+    finalizing: bool | None
+    destroyed: bool | None
+    revoked: bool | None
+    in_group: bool | None
+    split: bool | None
+    op_count: int | None
+    coll_op_count: int | None
+    launched: list[int] | None  # by function: Broadcast, Reduce, AllGather, ReduceScatter, AllReduce
+    waiting_collectives: int | None
+    waiting_p2p: int | None
+    # (kernel, number of collectives, operations), newest last
+    plans: list[tuple[str | None, int | None, list[NcclTaskCapture]]]
+    last_task: NcclTaskCapture | None
+    transfers: list[NcclTransferCapture]
+
+class NcclCallCapture(TypedDict):
+    tid: int
+    function: int
+    name: str
+    count: int
+    dtype: int
+    op: int
+    root: int
+    communicator: int
+    stream: int
+
+class NcclFound(TypedDict):
+    library: str
+    build_id: str
+    layout_from: str  # "dwarf" | "table" | "disassembly" | "fingerprint"
+    communicators: list[NcclCommunicatorCapture]
+    calls: list[NcclCallCapture]
+    peers: list[tuple[str, int, int, int]]  # (address, pid, bits of CUDA devices, hash of the host)
+    searched: bool
+    problem: str | None
+
+class NcclInspector:
+    """Reads NCCL's communicators in other processes. Keeps libraries and their layouts between calls. Not for use by
+    two threads at once.
+    """
+
+    def __init__(self, proc_root: str = "/proc") -> None: ...
+    def inspect(
+        self,
+        pid: int,
+        *,
+        callers: Sequence[tuple[int, int]] = (),
+        search: bool = False,
+        budget_s: float = 1.0,
+    ) -> NcclFound | None:
+        """What NCCL knows in a process, None if it has no libnccl loaded. `callers` are (thread, stack pointer) of those
+        in a call of NCCL; `search`: memory, too, where the library lists its communicators.
+        """
+
+class NcclLayout(TypedDict):
+    layout_from: str
+    build_id: str
+    comm_size: int
+    sub_size: int
+    offsets: dict[str, int]  # "structure.member" -> bytes
+    row: list[int]  # all offsets in the order of the table of published builds; -1: none
+
+def nccl_layout(path: str, *, source: str = "best", budget_s: float = 5.0) -> NcclLayout | None:
+    """Where a libnccl keeps what is read, from "dwarf", "table" or "disassembly", or the best source it has."""
+
 def thread_counters(pids: Sequence[int], proc_root: str = "/proc") -> list[tuple[int, int, int, int]]:
     """(pid, tid, run_ns, slices) of every thread, from schedstat alone: cheap, touches no memory."""
 

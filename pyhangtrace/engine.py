@@ -21,6 +21,7 @@ from pyhangtrace.collect import (
     kernel,
     looks,
     maps,
+    nccl,
     probes,
     process_groups,
     processes,
@@ -53,6 +54,7 @@ from pyhangtrace.model.evidence import (
     ThreadSample,
 )
 from pyhangtrace.model.kinds import Role, SourceState, StackFrom
+from pyhangtrace.model.nccl import NcclPicture
 from pyhangtrace.model.process_table import ProcessTable
 from pyhangtrace.model.ras import RasAnswer
 from pyhangtrace.render.result import Result
@@ -68,6 +70,7 @@ _PROBES_READY_S = 0.85  # of the whole run, when the window itself is over soone
 _PROBE_WINDOW_S = 0.5  # probes slow the system calls of the whole machine a little: never longer
 _WEIGH_S = 0.4
 _GROUPS_S = 1.0
+_NCCL_S = 1.0
 _LINES_S = 2.0  # asked for by name, and after all that the verdict needs
 _RAS_S = 1.5
 _OUTSIDER_ROUNDS = 3
@@ -186,6 +189,8 @@ class _Run:
     source: tuple[SourcePlace, ...] = ()
     groups: process_groups.Found = field(default_factory=process_groups.Found)
     ras: RasAnswer | None = None
+    nccl: list[NcclPicture] = field(default_factory=list)
+    nccl_status: SourceStatus | None = None
     said: set[str] = field(default_factory=set)
 
     def collect(self, pids: Sequence[int]) -> Evidence:
@@ -203,7 +208,9 @@ class _Run:
             self._first_look()
             self._check_permission()
             self._look_around()
+            self._read_nccl()
             self._later_looks()
+            self._read_nccl()
             self._read_groups()
             self._stop_for_stacks()
             self._weigh()
@@ -268,6 +275,20 @@ class _Run:
         }
         self.seen = [self._looker().look(members, deadline_s=self._left(_FIRST_LOOK_S))]
         self._identify()
+
+    def _read_nccl(self) -> None:
+        """Once after the first look and once after the last: what was launched in between tells that it moves."""
+        loaded = [pid for pid, names in self.host.frameworks.items() if nccl.FRAMEWORK in names]
+        pids = self._living(sorted(loaded))
+        if pids:
+            picture, self.nccl_status = nccl.collect(
+                self.reader,
+                pids,
+                self.seen[-1].look.threads,
+                at_s=time.monotonic() - self.seen[0].taken,
+                deadline_s=self._left(_NCCL_S),
+            )
+            self.nccl.append(picture)
 
     def _read_groups(self) -> None:
         """Again after a longer window; within a short one they are where they were."""
@@ -468,6 +489,7 @@ class _Run:
             gpus=host.gpus if host else (),
             coverage=self._all_coverage(host),
             source=self.source,
+            nccl=tuple(self.nccl),
             groups=self.groups.groups,
             ras=self.ras,
         )
@@ -585,6 +607,7 @@ class _Run:
             *looks.distinct_coverage(status for seen in self.seen for status in seen.coverage),
             *(host.coverage if host else ()),
             *self.groups.coverage,
+            *((self.nccl_status,) if self.nccl_status is not None else ()),
             *self.coverage,
         )
 

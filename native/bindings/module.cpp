@@ -1,10 +1,12 @@
 #include <pybind11/pybind11.h>
 
 #include "bindings/engine.hpp"
+#include "bindings/nccl.hpp"
 #include "bindings/procfs.hpp"
 
 PYBIND11_MODULE(_native, module) {
   module.doc() = "The native side of pyhangtrace; see _native.pyi.";
   hangtrace::bindings::define_procfs(module);
   hangtrace::bindings::define_engine(module);
+  hangtrace::bindings::define_nccl(module);
 }

@@ -6,21 +6,30 @@
 namespace hangtrace::dwarf {
 
 namespace tag {
+constexpr std::uint64_t class_type = 0x02;
+constexpr std::uint64_t member = 0x0d;
+constexpr std::uint64_t structure_type = 0x13;
 constexpr std::uint64_t inlined_subroutine = 0x1d;
 constexpr std::uint64_t subprogram = 0x2e;
 }  // namespace tag
 
 namespace attribute {
+constexpr std::uint64_t sibling = 0x01;
 constexpr std::uint64_t name = 0x03;
+constexpr std::uint64_t byte_size = 0x0b;
+constexpr std::uint64_t bit_offset = 0x0c;
+constexpr std::uint64_t bit_size = 0x0d;
 constexpr std::uint64_t statement_list = 0x10;
 constexpr std::uint64_t low_pc = 0x11;
 constexpr std::uint64_t high_pc = 0x12;
 constexpr std::uint64_t compilation_directory = 0x1b;
 constexpr std::uint64_t abstract_origin = 0x31;
+constexpr std::uint64_t data_member_location = 0x38;
 constexpr std::uint64_t specification = 0x47;
 constexpr std::uint64_t ranges = 0x55;
 constexpr std::uint64_t call_file = 0x58;
 constexpr std::uint64_t call_line = 0x59;
+constexpr std::uint64_t data_bit_offset = 0x6b;
 constexpr std::uint64_t linkage_name = 0x6e;
 constexpr std::uint64_t string_offsets_base = 0x72;
 constexpr std::uint64_t address_base = 0x73;

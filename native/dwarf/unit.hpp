@@ -109,6 +109,9 @@ class Unit {
   /// Reads the next entry; with `skim` only entries of code are read in full, others give their tag only.
   Entry read_entry(elf::Cursor& cursor, bool skim) const;
 
+  /// What the entry of this code looks like; nullptr: no such.
+  const Abbreviation* abbreviation(std::uint64_t code) const { return abbreviations_.find(code); }
+
   std::string text(const Value& value) const;
   std::optional<Address> address(const Value& value) const;
   /// What code an entry stands for.

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from pyhangtrace.analyze import nccl
 from pyhangtrace.analyze.blocked import Blocked, Standing
 from pyhangtrace.analyze.calls import LEFT_EARLY, Meaning, gloo_work, recognise
 from pyhangtrace.analyze.fronts import front
@@ -80,6 +81,7 @@ def match(scene: Scene, waits: Mapping[Key, Blocked]) -> Matched:
             parted = _match_processes(scene, done, backend, keys, found) or parted
     _match_p2p(scene, done, groups)
     _match_rendezvous(scene, done)
+    parted = nccl.match(scene, done, found) or parted
     return Matched(waits=done, collectives=tuple(found), parted=parted)
 
 

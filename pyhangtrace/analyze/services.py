@@ -79,6 +79,17 @@ _OPENMP_WORKER = frozenset(
 )
 
 
+# Functions that threads of NCCL are started in: they have the name of the process unless it is told to name them.
+_NCCL_THREADS = {
+    "ncclProxyService": "nccl proxy",
+    "ncclProxyServiceUDS": "nccl proxy",
+    "ncclProxyProgress": "nccl proxy",
+    "rasThreadMain": "nccl ras",
+    "bootstrapRoot": "nccl bootstrap",
+    "ncclAsyncJobMain": "nccl job",
+}
+
+
 def service_of(sample: ThreadSample, there: Place | None) -> str | None:
     """The rule that says this thread only serves, None for a thread with work of its own. `there` is where it is in a
     team of OpenMP.
@@ -104,6 +115,9 @@ def service_of(sample: ThreadSample, there: Place | None) -> str | None:
             return served
         if not _OPENMP_WORKER.isdisjoint(functions):
             return "openmp worker"
+        for function, what in _NCCL_THREADS.items():
+            if function in functions:
+                return what
     elif sample.comm.startswith("QueueFeederThre"):
         return "queue feeder"
     return None

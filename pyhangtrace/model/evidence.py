@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pyhangtrace.model.kinds import FdKind, FoundBy, FrameKind, Role, SourceState, StackFrom, TaskKind
+from pyhangtrace.model.nccl import NcclPicture
 from pyhangtrace.model.ras import RasAnswer
 
 SCHEMA = "hangtrace.evidence/1"
@@ -656,6 +657,7 @@ class Evidence:
     source: tuple[SourcePlace, ...] = ()
     groups: tuple[ProcessGroupFacts, ...] = ()
     ras: RasAnswer | None = None
+    nccl: tuple[NcclPicture, ...] = ()  # in order of time; empty where nobody has libnccl loaded
 
     @property
     def window_s(self) -> float:

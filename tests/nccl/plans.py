@@ -10,6 +10,8 @@ COUNT, DTYPE = 4096, "float32"
 BEFORE = 3
 REDUCE: Step = ["all_reduce", 0, COUNT, DTYPE]
 WAIT: Step = ["synchronize", 0]
+#: Of a file that another program, `holder`, has locked.
+LOCK: Step = ["lock", "@scratch/lock"]
 
 
 def _together(*parts: list[Step], name: str, waits: dict[int, Waits] | None = None) -> Plan:
@@ -24,10 +26,9 @@ def _together(*parts: list[Step], name: str, waits: dict[int, Waits] | None = No
 
 
 def skipped(ranks: int = 3) -> Plan:
-    """The last rank leaves out a collective and waits for a file lock; `@scratch/lock` is held by another program."""
+    """The last rank leaves out a collective and waits for a file lock."""
     others: list[list[Step]] = [[REDUCE, WAIT] for _ in range(ranks - 1)]
-    lock: list[Step] = [["lock", "@scratch/lock"]]
-    return _together(*others, lock, name="skipped", waits={ranks - 1: Waits.FILE_LOCK})
+    return _together(*others, [LOCK], name="skipped", waits={ranks - 1: Waits.FILE_LOCK})
 
 
 def other_op() -> Plan:
@@ -43,23 +44,23 @@ def other_count() -> Plan:
 
 
 def send_without_recv() -> Plan:
-    """Rank 0 sends to rank 1, which pauses. The first message of a pair sets up a connection: that blocks the host."""
+    """Rank 0 sends to rank 1, which waits for a file lock. Their first message connects them: it blocks."""
     return _together(
         [["send", 0, 777, "float16", 1]],
-        [["pause"]],
+        [LOCK],
         name="send_without_recv",
         # Its thread that connects asks a socket again and again.
-        waits={0: Waits.ANY, 1: Waits.SLEEP},
+        waits={0: Waits.ANY, 1: Waits.FILE_LOCK},
     )
 
 
 def absent() -> Plan:
-    """The last rank never sets up its communicator."""
+    """The last rank waits for a file lock before it sets up its communicator."""
     return Plan(
         name="absent",
-        parts={0: [["join", 0]], 1: [["join", 0]], 2: [["pause"]]},
+        parts={0: [["join", 0]], 1: [["join", 0]], 2: [LOCK]},
         # It tries to accept again and again.
-        waits={0: Waits.ANY, 1: Waits.ANY, 2: Waits.SLEEP},
+        waits={0: Waits.ANY, 1: Waits.ANY, 2: Waits.FILE_LOCK},
     )
 
 

@@ -1,35 +1,56 @@
-"""The hanging jobs really hang, where their plans say: as NCCL's own log has it."""
+"""Real NCCL that really hangs: where its own log has it, what is read of it in memory, and what the tool says."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+from pyhangtrace._native import NcclInspector
+from tests.hangs.attach import look
 from tests.hangs.facts import Program, Waits, healthy
-from tests.hangs.processes import await_gone, running
+from tests.hangs.judge import Outcome, judge
+from tests.hangs.processes import Running, await_gone, descendants, running
 from tests.nccl import log, plans
 from tests.nccl.bench import Plan, Runtime, Transport, case, program
 from tests.nccl.conftest import available
 from tests.nccl.kinds import Hang, parameters
-from tests.nccl.wheels import ALWAYS
+from tests.nccl.wheels import ALWAYS, Wheel
+
+if TYPE_CHECKING:
+    from pyhangtrace._native import NcclCommunicatorCapture
+
+#: ncclFunc_t
+FUNCTIONS = {"Broadcast": 0, "Reduce": 1, "AllGather": 2, "ReduceScatter": 3, "AllReduce": 4}
 
 
+@pytest.mark.root
 @pytest.mark.parametrize("hang", parameters())
-def test_a_job_hangs_as_planned(hang: Hang, runtime: Runtime, logs: Path) -> None:
+def test_a_hanging_job_is_read_and_explained(hang: Hang, runtime: Runtime, logs: Path) -> None:
     available(hang.wheel)
     with hang.running(runtime, logs) as stage:
         seen = log.read(logs)
         plan = hang.kind.plan()
         for prefix in hang.kind.jobs:
             pids = {rank: stage.members[f"{prefix}rank{rank}"].pid for rank in plan.parts}
-            _check_comms(plan, pids, seen)
+            _check_log(plan, pids, seen)
+            inspector = NcclInspector()
+            hashes = set()
+            for pid in pids.values():
+                hashes |= _check_memory(inspector, pid, seen, plan, hang.wheel, absent=pids.get(2, 0))
+            # Until 2.22 the log has another hash of the same id.
+            logged = {comm.comm_hash for pid in pids.values() for comm in seen.comms_of(pid) if comm.complete}
+            assert len(hashes) == len(logged)
+            assert hashes == logged or hang.wheel.minor < 23
+        _check_verdict(stage)
     for pid, count in hang.calls_expected(stage).items():
         assert len(log.read(logs).calls_of(pid)) == count, "it went on instead of waiting"
 
 
-def _check_comms(plan: Plan, pids: dict[int, int], seen: log.Log) -> None:
+def _check_log(plan: Plan, pids: dict[int, int], seen: log.Log) -> None:
     """Each communicator of a job has one hash and all of its ranks, each once; without one that never came, none."""
     comms = [comm for pid in pids.values() for comm in seen.comms_of(pid) if comm.complete]
     hashes = Counter(comm.comm_hash for comm in comms)
@@ -43,10 +64,71 @@ def _check_comms(plan: Plan, pids: dict[int, int], seen: log.Log) -> None:
         assert {comm.rank for comm in comms if comm.comm_hash == comm_hash} == set(range(size))
 
 
+def _check_memory(
+    inspector: NcclInspector, pid: int, seen: log.Log, plan: Plan, wheel: Wheel, *, absent: int
+) -> set[int]:
+    """What is read of one process is what NCCL has written of itself. Returns the hashes of its communicators."""
+    found = inspector.inspect(pid, search=plan.name == "absent")
+    assert found is not None
+    assert found["problem"] is None
+    assert found["layout_from"] == "dwarf"
+    read = {comm["address"]: comm for comm in found["communicators"]}
+    logged = {comm.address: comm for comm in seen.comms_of(pid) if comm.complete}
+    if plan.name == "absent":
+        # Who never came has none; of the others one each, which is not complete.
+        assert len(read) == (pid != absent)
+        assert all(comm["init_state"] != 0 and comm["n_ranks"] == 3 for comm in read.values())
+        return set()
+    assert read.keys() == logged.keys()
+    for address, truth in logged.items():
+        comm = read[address]
+        assert (comm["rank"], comm["n_ranks"], comm["cuda_device"]) == (
+            truth.rank,
+            truth.n_ranks,
+            truth.device,
+        )
+        assert (comm["bus_id"], comm["init_state"]) == (truth.bus_id, 0)
+        assert not comm["aborted"]
+        assert comm["async_result"] == 0
+        calls = [
+            call for call in seen.calls_of(pid) if call.address == address and call.function in FUNCTIONS
+        ]
+        _check_counters(comm, calls)
+        _check_tasks(comm, calls, wheel)
+    return {comm["comm_hash"] for comm in read.values()}
+
+
+def _check_counters(comm: NcclCommunicatorCapture, calls: list[log.LoggedCall]) -> None:
+    counts = [sum(FUNCTIONS[call.function] == number for call in calls) for number in range(5)]
+    if comm["launched"] is not None and any(comm["launched"]):
+        assert comm["launched"] == counts
+    else:
+        assert comm["coll_op_count"] == sum(counts)
+
+
+def _check_tasks(comm: NcclCommunicatorCapture, calls: list[log.LoggedCall], wheel: Wheel) -> None:
+    """The newest launches are those that were asked for last. What is only moved is counted in bytes."""
+    tasks = [task for _, _, tasks in comm["plans"] for task in tasks if not task["p2p"]]
+    if wheel.minor >= 27:
+        assert len(tasks) == len(calls)
+    for task, call in zip(reversed(tasks), reversed(calls), strict=False):
+        assert task["function"] == FUNCTIONS[call.function]
+        if call.function == "AllReduce":
+            assert (task["count"], task["dtype"], task["op"]) == (call.count, call.dtype, call.op)
+
+
+def _check_verdict(stage: Running) -> None:
+    done = look(stage.members["rank0"].pid)
+    assert done.returncode in (0, 3), done.stderr
+    report = json.loads(done.stdout)
+    judgement = judge(report, stage.case.facts, stage.members, descendants)
+    assert judgement.outcome is Outcome.RIGHT, (*judgement.reasons, report["verdict"]["summary"])
+
+
 @pytest.mark.nccl
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("wheel", ALWAYS, ids=lambda wheel: wheel.name)
-def test_a_job_ends_when_its_kernels_complete(wheel, runtime: Runtime, logs: Path) -> None:
+def test_a_job_ends_when_its_kernels_complete(wheel: Wheel, runtime: Runtime, logs: Path) -> None:
     """The control: what makes the others hang is that they part, and that nothing completes."""
     available(wheel)
     steps = [["join", 0], plans.REDUCE, plans.REDUCE, plans.WAIT]

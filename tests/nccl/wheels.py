@@ -32,6 +32,11 @@ class Wheel:
         return self.version if self.cuda == 12 else f"{self.version}-cu{self.cuda}"
 
     @property
+    def minor(self) -> int:
+        """27 of 2.27.7."""
+        return int(self.version.split(".")[1])
+
+    @property
     def driver_version(self) -> int:
         """What the stand-in driver says it is."""
         return 12090 if self.cuda == 12 else 13000

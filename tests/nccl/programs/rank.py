@@ -147,9 +147,6 @@ class Job:
     def stop(self):
         os.kill(os.getpid(), signal.SIGSTOP)
 
-    def pause(self):
-        signal.pause()
-
     def run(self, step):
         name, *arguments = step
         getattr(self, name)(*arguments)

@@ -1,0 +1,159 @@
+"""NCCL's communicators, from the memory of the processes that have libnccl loaded, inside the guarded reader."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
+from pyhangtrace.collect.procfs import printable, read_text
+from pyhangtrace.model.evidence import SourceStatus, ThreadSample
+from pyhangtrace.model.kinds import SourceState
+from pyhangtrace.model.nccl import (
+    NcclCall,
+    NcclCommunicator,
+    NcclPeer,
+    NcclPicture,
+    NcclPlan,
+    NcclState,
+    NcclTask,
+    NcclTransfer,
+)
+
+if TYPE_CHECKING:
+    from pyhangtrace._native import NcclFound, NcclTaskCapture
+
+SOURCE = "nccl memory"
+NCCL_TASK = "nccl"
+FRAMEWORK = "nccl"  # as `maps` names the library
+_SLACK_S = 0.1  # for the way to the reader and back
+_LIBRARY = "libnccl.so"
+_ASLEEP_WITHIN_S = 0.01
+_POLL_S = 0.0003
+#: In these a communicator is being set up, which the library's own list does not have yet.
+_SETTING_UP = ("ncclCommInit", "ncclCommSplit", "ncclCommShrink", "bootstrapInit", "ncclAsyncJobMain")
+
+
+def nccl_task(
+    state: HelperState, pids: Sequence[int], argument: Any, progress: Progress
+) -> Iterator[tuple[int, Any]]:
+    """Task: what NCCL knows in each pid, or None; `argument` is (seconds, {pid: (threads in NCCL, search memory)})."""
+    if "nccl" not in state.kept:
+        # The rest of the helper works without the extension.
+        from pyhangtrace._native import NcclInspector
+
+        state.kept["nccl"] = NcclInspector(state.proc_root)
+    inspector = state.kept["nccl"]
+    budget_s, wanted = argument
+    until = time.monotonic() + budget_s
+    for number, pid in enumerate(pids):
+        progress(pid)
+        tids, search = wanted[pid]
+        callers = [
+            (tid, pointer)
+            for tid in tids
+            if (pointer := _stack_pointer(state.proc_root, pid, tid)) is not None
+        ]
+        # What one does not need is the next one's.
+        left_s = max(0.0, until - time.monotonic()) / (len(pids) - number)
+        yield pid, inspector.inspect(pid, callers=callers, search=search, budget_s=left_s)
+
+
+def _stack_pointer(proc_root: str, pid: int, tid: int) -> int | None:
+    """Of a thread that is blocked. One that waits in NCCL polls: most of the time it is asleep, and not always."""
+    until = time.monotonic() + _ASLEEP_WITHIN_S
+    while True:
+        words = (read_text(f"{proc_root}/{pid}/task/{tid}/syscall") or "").split()
+        if len(words) >= 3:
+            return int(words[-2], 16)
+        if time.monotonic() >= until:
+            return None
+        time.sleep(_POLL_S)
+
+
+def collect(
+    reader: GuardedReader,
+    pids: Sequence[int],
+    threads: Sequence[ThreadSample],
+    *,
+    at_s: float,
+    deadline_s: float,
+) -> tuple[NcclPicture, SourceStatus]:
+    """What NCCL knows in these processes, which have it loaded, and how far that went."""
+    wanted: dict[int, tuple[tuple[int, ...], bool]] = {}
+    for pid in pids:
+        own = [thread for thread in threads if thread.pid == pid]
+        callers = tuple(thread.tid for thread in own if _is_inside(thread) or not thread.stack_complete)
+        wanted[pid] = (callers, any(map(_sets_up, own)))
+    began = time.monotonic()
+    answers = reader.run(
+        NCCL_TASK, list(pids), (max(0.0, deadline_s - _SLACK_S), wanted), deadline_s=deadline_s
+    )
+    states = tuple(_state(pid, found) for pid, found in sorted(answers.values.items()) if found is not None)
+    problems = [f"process {pid}: {why}" for pid, why in sorted(answers.problems.items())]
+    problems += [f"process {state.pid}: {state.problem}" for state in states if state.problem is not None]
+    source = SourceState.USED if any(state.communicators for state in states) else SourceState.ABSENT
+    if problems and source is not SourceState.USED:
+        source = SourceState.FAILED
+    reason = "; ".join(problems) or _provenance(states)
+    picture = NcclPicture(at_s=round(at_s + time.monotonic() - began, 6), states=states)
+    return picture, SourceStatus(source=SOURCE, state=source, reason=reason)
+
+
+def _provenance(states: Sequence[NcclState]) -> str:
+    if not any(state.communicators for state in states):
+        return "libnccl is loaded, and has no communicator"
+    layouts = sorted({state.layout_from for state in states})
+    return f"layout from {', '.join(layouts)}"
+
+
+def _is_inside(thread: ThreadSample) -> bool:
+    return any(
+        frame.module is not None and frame.module.rpartition("/")[2].startswith(_LIBRARY)
+        for frame in (*thread.frames, *thread.unmerged_native)
+    )
+
+
+def _sets_up(thread: ThreadSample) -> bool:
+    return any(frame.function.startswith(_SETTING_UP) for frame in (*thread.frames, *thread.unmerged_native))
+
+
+def _state(pid: int, found: NcclFound) -> NcclState:
+    return NcclState(
+        pid=pid,
+        library=printable(found["library"]),
+        build_id=found["build_id"],
+        layout_from=found["layout_from"],
+        communicators=tuple(_communicator(each) for each in found["communicators"]),
+        calls=tuple(NcclCall(**each) for each in found["calls"]),
+        peers=tuple(
+            NcclPeer(address=address, pid=peer, cuda_devices=devices, host_hash=host)
+            for address, peer, devices, host in found["peers"]
+        ),
+        searched=found["searched"],
+        problem=found["problem"],
+    )
+
+
+def _communicator(found: Mapping[str, Any]) -> NcclCommunicator:
+    plain = {
+        name: value
+        for name, value in found.items()
+        if name not in ("name", "launched", "plans", "last_task", "transfers")
+    }
+    return NcclCommunicator(
+        **plain,
+        name=printable(found["name"]) if found["name"] else None,
+        launched=tuple(found["launched"]) if found["launched"] is not None else None,
+        plans=tuple(
+            NcclPlan(kernel=kernel, collectives=count, tasks=tuple(map(_task, tasks)))
+            for kernel, count, tasks in found["plans"]
+        ),
+        last_task=_task(found["last_task"]) if found["last_task"] is not None else None,
+        transfers=tuple(NcclTransfer(**each) for each in found["transfers"]),
+    )
+
+
+def _task(found: NcclTaskCapture) -> NcclTask:
+    return NcclTask(**found)
