@@ -309,7 +309,8 @@ def test_who_had_a_turn_before_the_time_was_over_is_kept() -> None:
     budget_s = 1.0
     with running("cat", ready=False) as first, running("cat", ready=False) as second:
         engine = _native.Engine()
-        engine.capture([first])  # so that the next time takes no more than a moment
+        # Blocked in its read, and known: the next time takes no more than a moment.
+        until(lambda process: process["threads"][0]["moved"] is False, first, engine)
         began = time.monotonic()
 
         def use_up(pid: int) -> None:
