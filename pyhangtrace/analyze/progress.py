@@ -79,8 +79,9 @@ def at_rest(samples: Sequence[ThreadSample], times: Sequence[float]) -> tuple[in
 
     One that meets it on the CPU when its time was over, and it only takes up its wait again, does not.
     """
-    kept = [0]
-    for index in range(1, len(samples)):
+    first = 1 if _took_up(samples[0], samples[1], times[1] - times[0]) else 0
+    kept = [first]
+    for index in range(first + 1, len(samples)):
         if not _takes_up(samples[kept[-1]], samples[index], times[index] - times[kept[-1]]):
             kept.append(index)
     return tuple(kept) if len(kept) > 1 else tuple(range(len(samples)))
@@ -94,6 +95,16 @@ def _takes_up(before: ThreadSample, now: ThreadSample, elapsed: float) -> bool:
         return False
     ran_s = (now.run_ns - before.run_ns) / 1e9
     return ran_s <= _TAKES_UP_S + _TAKES_UP_SHARE * elapsed and _was_due(before, elapsed)
+
+
+def _took_up(before: ThreadSample, now: ThreadSample, elapsed: float) -> bool:
+    """The same for the first look, of which only what came after it can be told."""
+    waits = now.state == "S" and now.lock is not None and now.lock.timeout and not _waits_for_gil(now)
+    if not waits or not (before.running or before.state == "R") or _lines(before) != _lines(now):
+        return False
+    if before.run_ns is None or now.run_ns is None:
+        return False
+    return (now.run_ns - before.run_ns) / 1e9 <= _TAKES_UP_S + _TAKES_UP_SHARE * elapsed
 
 
 def only_timed_out(samples: Sequence[ThreadSample], times: Sequence[float]) -> bool:

@@ -267,3 +267,12 @@ def test_a_look_that_a_busy_machine_delays_takes_no_deadlock_away(odd: int, stat
         one[number] = (at, replace(sample, asleep_for_s=None, timeout_s=None))
     looks = looks_at(one, again(timed(202, owner=201, left=1.0), length=0.4))
     assert analyze(b.evidence([b.process(100)], looks)).verdict.state is state
+
+
+def test_a_first_look_that_meets_one_as_it_takes_its_wait_up_again_does_not_spoil_the_others() -> None:
+    tries = again(timed(201, owner=202, left=0.4), length=0.4)
+    first = tries[0][1]
+    met = b.running(100, 201, frames=first.frames, run_ns=first.run_ns, slices=first.slices)
+    sleeps_on = [(at, b.on_mutex(100, 202, owner=201)) for at, _ in tries]
+    looks = looks_at([(0.0, met), *tries[1:]], sleeps_on)
+    assert analyze(b.evidence([b.process(100)], looks)).verdict.state is State.HUNG
