@@ -345,7 +345,9 @@ def _cleared(case: Case, finding: Finding, memory: MemoryReport) -> list[Cleared
     if gpus and all(gpu.utilization == 0 for gpu in gpus) and not any(gpu.xids for gpu in gpus):
         cleared.append(Cleared(suspect="gpu.kernel_spin", because=f"{len(gpus)} x 0 %, no Xid"))
     running = any(
-        wait.kind is WaitKind.RUNNING or wait.standing is Standing.RUNNING
+        wait.kind is WaitKind.RUNNING
+        or wait.standing is Standing.RUNNING
+        or (wait.call is not None and wait.call.spins)
         for wait in case.waits.values()
         if wait.service is None
     )

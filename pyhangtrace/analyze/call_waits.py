@@ -35,7 +35,7 @@ def group_call(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | 
             basis=Confidence.LIKELY,
             object=WaitObject(name=call.op),
             peer=root if isinstance(root, int) else None,
-            progress=_spinning(draft),
+            progress=_spinning(scene, draft),
         )
     if call.meaning in (Meaning.SEND, Meaning.RECV):
         peer = holders.named(sample, ("dst",) if call.meaning is Meaning.SEND else ("src",))
@@ -47,7 +47,7 @@ def group_call(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | 
             basis=Confidence.LIKELY,
             object=WaitObject(name=call.op),
             peer=peer if isinstance(peer, int) else None,
-            progress=_spinning(draft),
+            progress=_spinning(scene, draft),
         )
     if call.meaning in (Meaning.RENDEZVOUS, Meaning.STORE):
         return changed(
@@ -63,10 +63,14 @@ def group_call(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | 
     return None
 
 
-def _spinning(draft: Blocked) -> Progress:
-    # An MPI wait burns its CPU in place: on the CPU, but no nearer to its end.
-    spins = draft.progress is Progress.RUNNING and draft.call is not None and draft.call.spins
-    return Progress.REARMED if spins else draft.progress
+def _spinning(scene: Scene, draft: Blocked) -> Progress:
+    # An MPI wait burns its CPU in place, or naps in between: it runs, but is no nearer to its end while no message
+    # comes or goes. Where that is not seen, `collectives` takes care that nothing is concluded from it alone.
+    if draft.call is None or not draft.call.spins:
+        return draft.progress
+    if draft.progress not in (Progress.RUNNING, Progress.MOVING):
+        return draft.progress
+    return Progress.MOVING if scene.mpi_moves(draft.key[0]) else Progress.REARMED
 
 
 def polling(draft: Blocked, *, naps: bool = False) -> Progress:

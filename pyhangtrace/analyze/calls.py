@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 
-from pyhangtrace.model.evidence import Frame
+from pyhangtrace.model.evidence import Frame, ThreadSample
 from pyhangtrace.model.kinds import FrameKind
 
 
@@ -155,6 +155,15 @@ _TRANSPARENT = (
     "torch/autograd/",
 )
 
+# Calls of MPI that all members of a communicator make together, beside those with a rule of their own.
+_MPI_OF_ALL = (
+    "Scan|Exscan|Neighbor_[a-z]+"
+    "|Comm_(dup(_with_info)?|split(_type)?|create(_group)?|free|disconnect|accept|connect|spawn(_multiple)?)"
+    "|Win_(create(_dynamic)?|allocate(_shared)?|fence|free)"
+    "|File_(open|close|set_view|set_size|preallocate|sync|[a-z_]+_all|[a-z_]+_ordered)"
+    "|Cart_create|Graph_create|Dist_graph_create(_adjacent)?|Intercomm_(create|merge)"
+)
+
 _NATIVE: tuple[tuple[re.Pattern[str], Meaning, str, str], ...] = tuple(
     (re.compile(pattern), meaning, op, backend)
     for pattern, meaning, op, backend in (
@@ -182,9 +191,15 @@ _NATIVE: tuple[tuple[re.Pattern[str], Meaning, str, str], ...] = tuple(
         (r"^P?MPI_Scatterv?\b", Meaning.COLLECTIVE, "scatter", "mpi"),
         (r"^P?MPI_Reduce\b", Meaning.COLLECTIVE, "reduce", "mpi"),
         (r"^P?MPI_Reduce_scatter(_block)?\b", Meaning.COLLECTIVE, "reduce_scatter", "mpi"),
-        (r"^P?MPI_Recv\b", Meaning.RECV, "recv", "mpi"),
-        (r"^P?MPI_Ssend\b|^P?MPI_Send\b", Meaning.SEND, "send", "mpi"),
-        (r"^P?MPI_Init(_thread)?\b", Meaning.RENDEZVOUS, "init", "mpi"),
+        (r"^P?MPI_M?[Rr]ecv\b", Meaning.RECV, "recv", "mpi"),
+        (r"^P?MPI_(Ssend|Bsend|Rsend|Send)\b", Meaning.SEND, "send", "mpi"),
+        (r"^P?MPI_Sendrecv(_replace)?\b", Meaning.RECV, "sendrecv", "mpi"),
+        (r"^P?MPI_M?[Pp]robe\b", Meaning.RECV, "probe", "mpi"),
+        # Of what was begun before: a message, or an operation of all.
+        (r"^P?MPI_Wait(all|any|some)?\b", Meaning.RECV, "wait", "mpi"),
+        (rf"^P?MPI_({_MPI_OF_ALL})\b", Meaning.COLLECTIVE, "", "mpi"),
+        (r"^P?MPI_Finalize\b|^ompi_mpi_finalize\b", Meaning.COLLECTIVE, "finalize", "mpi"),
+        (r"^P?MPI_Init(_thread)?\b|^ompi_mpi_init\b", Meaning.RENDEZVOUS, "init", "mpi"),
     )
 )
 
@@ -229,6 +244,11 @@ def path_has(path: str | None, tail: str) -> bool:
 def python_frames(frames: Sequence[Frame]) -> Iterator[Frame]:
     """Only the Python ones, innermost first."""
     return (frame for frame in frames if frame.kind is FrameKind.PYTHON)
+
+
+def has_stack(sample: ThreadSample) -> bool:
+    """Whether anything of what a thread does is known from its frames."""
+    return any(frame.kind is not FrameKind.KERNEL for frame in (*sample.frames, *sample.unmerged_native))
 
 
 def recognise(frames: Sequence[Frame]) -> Call | None:
@@ -336,8 +356,9 @@ def _recognise_native(frames: Sequence[Frame]) -> Call | None:
 @lru_cache(maxsize=4096)
 def _native_meaning(function: str) -> tuple[Meaning, str, str] | None:
     for pattern, meaning, op, backend in _NATIVE:
-        if pattern.search(function):
-            return meaning, op, backend
+        match = pattern.search(function)
+        if match:
+            return meaning, op or (match.group(1).lower() if backend == "mpi" else ""), backend
     return None
 
 

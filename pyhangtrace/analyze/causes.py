@@ -178,7 +178,15 @@ def confidence_of(
     on_way = [waits[key] for key in (cycle or chain) if key in waits]
     group = [wait for wait in on_way if wait.kind in GROUP_KINDS]
     own = [wait for wait in on_way if wait.kind not in GROUP_KINDS]
-    direct = end in (Fate.STOPPED, Fate.GONE) and all(wait.standing is Standing.STOPPED for wait in own)
+    # Who polls may be getting on with others, where messages cannot be counted.
+    polls = any(
+        wait.call is not None and wait.call.spins and wait.basis is Confidence.POSSIBLE for wait in group
+    )
+    direct = (
+        end in (Fate.STOPPED, Fate.GONE)
+        and not polls
+        and all(wait.standing is Standing.STOPPED for wait in own)
+    )
     counted = own if direct else [*group, *own]
     weakest = max((SURENESS.index(wait.basis) for wait in counted), default=0)
     if any(wait.progress is Progress.UNSEEN for wait in on_way if wait.standing is not Standing.STOPPED):

@@ -13,14 +13,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyhangtrace.analyze import nccl
-from pyhangtrace.analyze.blocked import Blocked, Standing
-from pyhangtrace.analyze.calls import LEFT_EARLY, Meaning, gloo_work, recognise
+from pyhangtrace.analyze.blocked import GROUP_KINDS, Blocked, Standing
+from pyhangtrace.analyze.calls import LEFT_EARLY, Meaning, gloo_work, has_stack, recognise
 from pyhangtrace.analyze.fronts import front
 from pyhangtrace.analyze.group_match import match_group
 from pyhangtrace.analyze.holders import named
 from pyhangtrace.analyze.leaving import absent_key, left_early
-from pyhangtrace.analyze.process_groups import Group, Groups, Place
+from pyhangtrace.analyze.process_groups import Group, Groups, Place, awaited, communicators_of
 from pyhangtrace.analyze.process_groups import groups_of as process_groups
+from pyhangtrace.analyze.progress import Progress
 from pyhangtrace.analyze.report_frames import report_frame
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.model.evidence import ThreadSample
@@ -48,13 +49,14 @@ def match(scene: Scene, waits: Mapping[Key, Blocked]) -> Matched:
     parted = None
     found: list[Collective] = []
     by_object: dict[tuple[str, object], list[Key]] = {}
-    groups = process_groups(scene)
+    groups = {False: process_groups(scene), True: communicators_of(scene)}
     places: dict[Key, Place] = {}
     for key in sorted(done):
         wait = done[key]
         if wait.kind is WaitKind.COLLECTIVE and wait.call is not None:
             sample = scene.thread(key)
-            place = groups.of(sample, wait.call) if sample is not None and _is_torch(wait) else None
+            known = groups[wait.call.backend == "mpi"]
+            place = known.of(sample, wait.call) if sample is not None and _has_groups(wait) else None
             if place is not None:
                 places[key] = place
                 continue
@@ -63,16 +65,17 @@ def match(scene: Scene, waits: Mapping[Key, Blocked]) -> Matched:
             thing = sample.lock.shared_key if shared and sample and sample.lock else None
             by_object.setdefault((backend, thing), []).append(key)
     _same_unless_known_to_differ(done, by_object)
-    open_ones = {key[0] for keys in by_object.values() for key in keys if _is_torch(done[key])}
-    by_group: dict[Group, str] = {}
+    open_ones = {key[0] for keys in by_object.values() for key in keys if _has_groups(done[key])}
+    by_group: dict[tuple[Group, bool], str] = {}
     for key in sorted(places):
         call = done[key].call
         backend = (call.backend if call is not None else None) or "unknown"
-        by_group.setdefault(places[key].group, backend)
-    for group in sorted(by_group):
-        match_group(
-            scene, groups, done, places, group, by_group[group], open_ones - {k[0] for k in places}, found
-        )
+        by_group.setdefault((places[key].group, backend == "mpi"), backend)
+    for (group, is_mpi), backend in sorted(by_group.items()):
+        uncertain = open_ones - {pid for pid, _ in places}
+        if is_mpi:
+            uncertain |= without_stack(scene)
+        match_group(scene, groups[is_mpi], done, places, group, backend, uncertain, found)
     elsewhere = frozenset(key[0] for key in places)
     for (backend, _thing), keys in sorted(by_object.items(), key=lambda item: (item[0][0], item[1])):
         if any(scene.who.rank(key[0]) is not None for key in keys):
@@ -80,6 +83,7 @@ def match(scene: Scene, waits: Mapping[Key, Blocked]) -> Matched:
         else:
             parted = _match_processes(scene, done, backend, keys, found) or parted
     _match_p2p(scene, done, groups)
+    _withhold_unproven(scene, done)
     _match_rendezvous(scene, done)
     parted = nccl.match(scene, done, found) or parted
     return Matched(waits=done, collectives=tuple(found), parted=parted)
@@ -161,15 +165,18 @@ def _match_ranks(
         by_op.setdefault(call.op if call is not None else "unknown", []).append(key)
     # Ranks in an operation of a known group may be what is waited for, or not.
     aside = {
-        rank for pid in elsewhere if (rank := scene.who.rank(pid)) is not None and _is_torch(waits[keys[0]])
+        rank for pid in elsewhere if (rank := scene.who.rank(pid)) is not None and _has_groups(waits[keys[0]])
     }
     ranks = {key: scene.who.rank(key[0]) for key in keys}
     inside = {rank for rank in ranks.values() if rank is not None}
     world = _world(scene)
+    if backend == "mpi":
+        # Who polls in MPI is on the CPU as who works is: without its stack it may be either.
+        aside |= {rank for pid in without_stack(scene) if (rank := scene.who.rank(pid)) is not None}
     outside = tuple(rank for rank in world if rank not in inside and rank not in aside)
     stopped_inside = _stopped_inside(scene, waits)
     # No frame says which group a call is for; with more than one, members are only those that are seen in it.
-    one_group = all(groups_of(scene, pid) <= 1 for pid in {key[0] for key in keys})
+    one_group = backend != "mpi" and all(groups_of(scene, pid) <= 1 for pid in {key[0] for key in keys})
     parted: Kind | None = None
     sites: dict[str, list[Key]] = {}
     if not outside and not aside and len(by_op) == 1:
@@ -234,15 +241,54 @@ def _match_ranks(
     return parted
 
 
-def _is_torch(wait: Blocked) -> bool:
-    """An operation of torch.distributed, whose groups are known from memory."""
-    call = wait.call
-    return call is not None and call.meaning is Meaning.COLLECTIVE and call.backend not in ("mpi", "xla")
+def without_stack(scene: Scene) -> set[int]:
+    """Processes whose main thread runs, and no look has met it with a stack."""
+    found = set()
+    for pid in scene.tids:
+        samples = scene.samples[scene.threads_of(pid)[0]]
+        runs = samples[-1].running or samples[-1].state == "R"
+        if runs and not any(has_stack(sample) for sample in samples):
+            found.add(pid)
+    return found
+
+
+def _has_groups(wait: Blocked) -> bool:
+    """An operation of torch.distributed or MPI, whose groups may be known from memory."""
+    return wait.call is not None and wait.call.meaning is Meaning.COLLECTIVE
+
+
+def _withhold_unproven(scene: Scene, waits: dict[Key, Blocked]) -> None:
+    """A wait that polls looks the same whether messages come or not, where they cannot be counted.
+
+    Then only somebody who does not poll can be what it lacks: those who do may all be getting on.
+    """
+    unproven = {
+        key
+        for key, wait in waits.items()
+        if wait.kind in GROUP_KINDS
+        and wait.progress is Progress.REARMED
+        and wait.call is not None
+        and wait.call.spins
+        and scene.mpi_moves(key[0]) is None
+    }
+    for key in unproven:
+        wait = waits[key]
+        targets = tuple(target for target in wait.targets if target not in unproven)
+        complete = len(targets) == len(wait.targets) or (wait.edge is Edge.ALL and targets)
+        waits[key] = replace(
+            wait,
+            targets=targets,
+            standing=wait.standing if targets and complete else Standing.OPAQUE,
+            basis=Confidence.POSSIBLE,
+            evidence=(*wait.evidence, "polls: whether messages come meanwhile cannot be seen"),
+        )
 
 
 def _group_name(backend: str, *, one_group: bool) -> str:
     if backend == "multiprocessing":
         return backend
+    if backend == "mpi":
+        return "unknown communicator"
     return "default_pg" if one_group else "unknown group"
 
 
@@ -313,16 +359,17 @@ def _match_processes(
     return Kind.COLLECTIVE_OP_MISMATCH if parted else None
 
 
-def _match_p2p(scene: Scene, waits: dict[Key, Blocked], groups: Groups) -> None:
+def _match_p2p(scene: Scene, waits: dict[Key, Blocked], groups: Mapping[bool, Groups]) -> None:
     world = _world(scene)
     for key in sorted(waits):
         wait = waits[key]
         if wait.kind is not WaitKind.P2P:
             continue
         sample = scene.thread(key)
-        place = groups.of(sample, wait.call) if sample is not None and wait.call is not None else None
+        known = groups[wait.call is not None and wait.call.backend == "mpi"]
+        place = known.of(sample, wait.call) if sample is not None and wait.call is not None else None
         if sample is not None and place is not None:
-            waits[key] = _p2p_of_group(scene, waits, groups, sample, wait, place.group)
+            waits[key] = _p2p_of_group(scene, waits, known, sample, wait, place.group)
             continue
         own = scene.who.rank(key[0])
         if own is None:
@@ -354,7 +401,13 @@ def _p2p_of_group(
     if peer is None and isinstance(inner, int) and 0 <= inner < len(group.ranks):
         peer = group.ranks[inner]
     own = next((rank for rank in group.ranks if groups.pid_of.get(rank) == sample.pid), None)
-    peers = (peer,) if peer in group.ranks else tuple(rank for rank in group.ranks if rank != own)
+    facts = groups.facts(sample.pid, group)
+    expected = awaited(facts, of_all=False) if facts is not None else ()
+    if peer is None and expected and -1 not in expected:
+        # Of several messages that are waited for any may be the one.
+        peers = expected
+    else:
+        peers = (peer,) if peer in group.ranks else tuple(rank for rank in group.ranks if rank != own)
     missing = scene.who.ranks_missing
     seen = [rank for rank in peers if rank in groups.pid_of or rank in missing]
     targets = tuple(

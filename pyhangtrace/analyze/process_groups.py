@@ -7,7 +7,7 @@ does not.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pyhangtrace.analyze.calls import Call, Meaning, path_has
@@ -20,6 +20,7 @@ from pyhangtrace.model.ranks import fold
 GROUP_LOCALS = ("group_to_use", "group", "process_group", "pg")
 # What torch calls the group of all.
 DEFAULT_GROUP = "default_pg"
+MPI_WORLD = "MPI_COMM_WORLD"
 _LIBRARY = "torch/distributed/"
 # What frames call an operation whose name they do not tell.
 UNNAMED = frozenset({"unknown", "wait_tensor", "_wait_tensor"})
@@ -36,7 +37,11 @@ class Group:
     @property
     def title(self) -> str:
         """What the program calls it, with its members: `default_pg`, `tp (ranks 0-3)`."""
-        return self.label if self.label == DEFAULT_GROUP else f"{self.label} (ranks {fold(self.ranks)})"
+        return (
+            self.label
+            if self.label in (DEFAULT_GROUP, MPI_WORLD)
+            else f"{self.label} (ranks {fold(self.ranks)})"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +58,7 @@ class Groups:
 
     of_pid: Mapping[int, Mapping[Group, ProcessGroupFacts]]
     pid_of: Mapping[int, int]
+    is_mpi: bool = False
 
     def facts(self, pid: int, group: Group) -> ProcessGroupFacts | None:
         """What a process' memory says of a group."""
@@ -63,6 +69,8 @@ class Groups:
         known = self.of_pid.get(sample.pid, {})
         if not known:
             return None
+        if self.is_mpi:
+            return self._of_mpi(sample, call, known)
         is_p2p = call.meaning in (Meaning.SEND, Meaning.RECV)
         unnamed = call.op in UNNAMED
         group = _by_locals(sample, known)
@@ -80,6 +88,23 @@ class Groups:
         # earlier it may wait for any, and whoever has not come to the first has come to none of them.
         operation = (found[0] if unnamed else found[-1]) if found else None
         return Place(group=group, operation=operation)
+
+    def _of_mpi(
+        self, sample: ThreadSample, call: Call, known: Mapping[Group, ProcessGroupFacts]
+    ) -> Place | None:
+        """The communicator in which a message is expected that has not come, or the only one there is."""
+        of_all = call.meaning is Meaning.COLLECTIVE
+        waiting = [group for group, facts in known.items() if awaited(facts, of_all=of_all)]
+        others = [group for group, facts in known.items() if len(group.ranks) > 1]
+        group = waiting[0] if len(waiting) == 1 else others[0] if len(others) == 1 and not waiting else None
+        if group is None or not any(self.pid_of.get(rank) == sample.pid for rank in group.ranks):
+            return None
+        return Place(group=group)
+
+
+def awaited(facts: ProcessGroupFacts, *, of_all: bool) -> tuple[int, ...]:
+    """Ranks of whom messages of a collective, or those of the program, are expected; -1 is any."""
+    return tuple(dict.fromkeys(rank for rank, tag in facts.awaits if (tag < -1) is of_all))
 
 
 def _open(facts: ProcessGroupFacts, *, is_p2p: bool) -> list[PendingOperation]:
@@ -107,23 +132,33 @@ def _by_locals(sample: ThreadSample, known: Mapping[Group, ProcessGroupFacts]) -
     return None
 
 
+def communicators_of(scene: Scene) -> Groups:
+    """Indexes what the evidence says of communicators of MPI."""
+    facts = [group for each in scene.evidence.looks[-1].mpi for group in each.communicators]
+    return _index(scene, facts, is_mpi=True)
+
+
 def groups_of(scene: Scene) -> Groups:
     """Indexes what the evidence says of process groups."""
+    return _index(scene, scene.evidence.groups)
+
+
+def _index(scene: Scene, found: Sequence[ProcessGroupFacts], *, is_mpi: bool = False) -> Groups:
     of_pid: dict[int, dict[Group, ProcessGroupFacts]] = {}
-    labels = _labels(scene.evidence.groups)
-    for facts in scene.evidence.groups:
+    labels = _labels(found, is_mpi=is_mpi)
+    for facts in found:
         if facts.pid not in scene.tids or scene.exited(facts.pid):
             continue
         group = Group(facts.name, facts.ranks, labels[(facts.name, facts.ranks)])
         of_pid.setdefault(facts.pid, {})[group] = facts
-    return Groups(of_pid=of_pid, pid_of=_members(scene, of_pid))
+    return Groups(of_pid=of_pid, pid_of=_members(scene, of_pid), is_mpi=is_mpi)
 
 
-def _labels(facts: Iterable[ProcessGroupFacts]) -> dict[tuple[str, tuple[int, ...]], str]:
+def _labels(facts: Iterable[ProcessGroupFacts], *, is_mpi: bool) -> dict[tuple[str, tuple[int, ...]], str]:
     """What the program calls each group, where it gave a name, else torch's number."""
     labels: dict[tuple[str, tuple[int, ...]], str] = {}
     for one in sorted(facts, key=lambda one: (one.name, one.ranks, one.pid)):
-        label = DEFAULT_GROUP if one.is_default else one.description or f"group {one.name}"
+        label = DEFAULT_GROUP if one.is_default and not is_mpi else one.description or f"group {one.name}"
         labels.setdefault((one.name, one.ranks), label)
     return labels
 

@@ -71,6 +71,13 @@ class Scene:
         process = self.processes.get(pid)
         return pid in self.vanished or (process is not None and (process.gone or process.state in ("Z", "X")))
 
+    def mpi_moves(self, pid: int) -> bool | None:
+        """Whether messages of MPI came to a process, or went, between the looks; None where that cannot be told."""
+        seen = [facts.messages for look in self.evidence.looks for facts in look.mpi if facts.pid == pid]
+        if len(seen) < 2 or None in seen:
+            return None
+        return len(set(seen)) > 1
+
     def not_in_time(self) -> tuple[int, ...]:
         """Processes that were not read, or not as a whole, only because time ran out."""
         return tuple(pid for pid, process in self.processes.items() if process.problem in _NOT_IN_TIME)

@@ -7,7 +7,7 @@ Targets that are whole processes are given as (pid, 0) and settled by `fronts`; 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from pyhangtrace.analyze import (
@@ -20,7 +20,7 @@ from pyhangtrace.analyze import (
     teams,
 )
 from pyhangtrace.analyze.blocked import Blocked, Standing, changed
-from pyhangtrace.analyze.calls import Meaning, recognise
+from pyhangtrace.analyze.calls import Meaning, has_stack, recognise
 from pyhangtrace.analyze.describe import describe_call, describe_lock, describe_syscall
 from pyhangtrace.analyze.progress import Progress, gil_wait, progress
 from pyhangtrace.analyze.scene import Key, Scene
@@ -52,7 +52,7 @@ _DRAFT = Blocked(
 def classify(scene: Scene, key: Key) -> Blocked | None:
     """The wait of one thread; None for one that ended."""
     samples = scene.samples[key]
-    sample = gil_wait(samples, scene.times[key]) or samples[-1]
+    sample = gil_wait(samples, scene.times[key]) or _telling(samples)
     if sample.state in ("Z", "X", "x"):
         return None
     call = recognise(sample.frames)
@@ -81,6 +81,21 @@ def classify(scene: Scene, key: Key) -> Blocked | None:
         if found is not None:
             return _launching(scene, _completed(scene, sample, found))
     return _launching(scene, draft)
+
+
+def _telling(samples: Sequence[ThreadSample]) -> ThreadSample:
+    """The newest one; of a thread that runs and of which no stack was had just then, the one before.
+
+    Only where all that were had show one and the same call in which a thread polls.
+    """
+    last = samples[-1]
+    if not (last.running or last.state == "R") or has_stack(last):
+        return last
+    calls = [recognise(sample.frames) for sample in samples if has_stack(sample)]
+    polls = {(call.op, call.meaning) if call is not None and call.spins else None for call in calls}
+    if len(polls) != 1 or None in polls:
+        return last
+    return next(sample for sample in reversed(samples) if has_stack(sample))
 
 
 def _completed(scene: Scene, sample: ThreadSample, wait: Blocked) -> Blocked:

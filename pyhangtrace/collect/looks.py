@@ -15,6 +15,7 @@ from pyhangtrace.collect import (
     lock_files,
     mapped_places,
     nap_loops,
+    open_mpi,
     stacks,
 )
 from pyhangtrace.collect.guarded import GuardedReader
@@ -22,7 +23,7 @@ from pyhangtrace.collect.named_values import NAMED_LOCALS
 from pyhangtrace.collect.processes import read_uptime
 from pyhangtrace.collect.procfs import PROC
 from pyhangtrace.collect.stacks import ProcessPicture
-from pyhangtrace.model.evidence import FdFacts, FileLock, Look, SourceStatus, TaskSample
+from pyhangtrace.model.evidence import FdFacts, FileLock, Look, MpiFacts, SourceStatus, TaskSample
 from pyhangtrace.model.kinds import SourceState
 from pyhangtrace.model.process_table import ProcessTable
 
@@ -58,6 +59,18 @@ class Looker:
 
     def _options(self) -> stacks.CaptureOptions:
         return stacks.CaptureOptions(named_locals=NAMED_LOCALS, bpf=self.bpf, stop=self.stop)
+
+    def _mpi(
+        self, pictures: Mapping[int, ProcessPicture], before: Seen | None, deadline_s: float
+    ) -> tuple[MpiFacts, ...]:
+        known = {facts.pid for facts in before.look.mpi} if before is not None else set()
+        wanted = [
+            pid
+            for pid, shown in pictures.items()
+            if (pid in known or open_mpi.waits_in_mpi(shown.threads)) and not shown.problem
+        ]
+        found = open_mpi.collect(self.reader, wanted, deadline_s=deadline_s) if wanted else {}
+        return tuple(found[pid] for pid in sorted(found))
 
     def look(self, pids: Sequence[int], *, before: Seen | None = None, deadline_s: float) -> Seen:
         """One look at these processes; each step gets what is left of the deadline."""
@@ -109,6 +122,7 @@ class Looker:
             }
         )
         look = Look(
+            mpi=self._mpi(pictures, before, left()),
             at_s=round(taken - self.began, 4) if self.began is not None else 0.0,
             threads=tuple(samples),
             tasks=tuple(task for shown in pictures.values() for task in shown.tasks),

@@ -571,6 +571,7 @@ class Look:
     lock_files: tuple[LockFile, ...] = ()
     tasks: tuple[TaskSample, ...] = ()
     ipc: tuple[IpcFacts, ...] = ()
+    mpi: tuple[MpiFacts, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -596,6 +597,8 @@ class ProcessGroupFacts:
     `name` is torch's own ("0", "1", a hash), `description` what the program calls it ("default_pg", "tp"), `address`
     that of the Python object, `ranks` are the global ranks in order of their ranks in the group, `rank` is the own
     global one. `recorded`: its operations are known; `begun` is the number of the last collective (0: none yet).
+    Of a communicator of MPI `awaits` are (rank, tag) of messages expected; -1 is any rank, tags below -1 are those of
+    collectives.
     """
 
     pid: int
@@ -608,6 +611,19 @@ class ProcessGroupFacts:
     recorded: bool = False
     begun: int = 0
     pending: tuple[PendingOperation, ...] = ()
+    awaits: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MpiFacts:
+    """What the memory of a process says of MPI. `communicators` are () if not all of them make sense.
+
+    `messages` is a digest of the counters of its messages: while it stays, none was matched. None: it has no such ones.
+    """
+
+    pid: int
+    communicators: tuple[ProcessGroupFacts, ...] = ()
+    messages: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

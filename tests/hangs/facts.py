@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -37,7 +38,8 @@ class Program:
     """One command, or one command a rank.
 
     In ``argv`` and ``env``: ``{python}``, ``{programs}`` (their folder), ``{scratch}`` (a fresh folder),
-    ``{port}`` (a free one); a word that ends in ``.c`` is compiled and replaced by the executable.
+    ``{port}`` (a free one); a word that ends in ``.c`` is compiled and replaced by the executable, one that ends in
+    ``.mpi.c`` by Open MPI's compiler.
     """
 
     argv: tuple[str, ...]
@@ -80,7 +82,13 @@ class Case:
     attach: tuple[str, ...]  # roles to attach to, one a run, in turn
     facts: Facts
     torch: bool = False
+    needs: tuple[str, ...] = ()  # commands
     slow: bool = False
+
+
+def lacking(case: Case) -> str | None:
+    """What a case needs and this machine does not have."""
+    return next((command for command in case.needs if shutil.which(command) is None), None)
 
 
 def hung(symptom: Kinds, cause: Kinds, **facts: object) -> Facts:

@@ -290,7 +290,8 @@ def _executable(word: str, scratch: Path) -> str:
     source, built = Path(word), scratch / Path(word).stem
     if not built.exists():
         flags = ["-std=c11", "-D_GNU_SOURCE", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"]
-        command = [os.environ.get("CC", "cc"), *flags, "-I", str(PROGRAMS), "-o", str(built), str(source)]
+        compiler = "mpicc.openmpi" if word.endswith(".mpi.c") else os.environ.get("CC", "cc")
+        command = [compiler, *flags, "-I", str(PROGRAMS), "-o", str(built), str(source)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         if done.returncode != 0:
             raise NotReached(f"cannot compile {source.name}: {done.stderr}")

@@ -12,7 +12,7 @@ from collections import Counter
 
 from tests.hangs.attach import Result, try_case
 from tests.hangs.cases import CASES
-from tests.hangs.facts import Case
+from tests.hangs.facts import Case, lacking
 from tests.hangs.judge import Outcome
 from tests.hangs.processes import NotReached
 
@@ -30,6 +30,9 @@ def choose(only: list[str], *, fast: bool) -> list[Case]:
             continue
         if case.torch and not has_torch:
             print(f"{case.kind:<{WIDTH}} skipped: needs PyTorch", file=sys.stderr)
+            continue
+        if missing := lacking(case):
+            print(f"{case.kind:<{WIDTH}} skipped: needs {missing}", file=sys.stderr)
             continue
         chosen.append(case)
     return chosen

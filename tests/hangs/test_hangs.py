@@ -6,7 +6,7 @@ import pytest
 
 from tests.hangs.attach import try_case
 from tests.hangs.cases import CASES
-from tests.hangs.facts import Case
+from tests.hangs.facts import Case, lacking
 from tests.hangs.judge import Outcome
 
 
@@ -24,6 +24,8 @@ def _parameters() -> list[object]:
 
 @pytest.mark.parametrize(("case", "turn"), _parameters())
 def test_the_report_holds_the_facts(case: Case, turn: int) -> None:
+    if missing := lacking(case):
+        pytest.skip(f"needs {missing}")
     result = try_case(case, turn=turn)
     summary = (result.report or {}).get("verdict", {}).get("summary")
     assert result.judgement.outcome is Outcome.RIGHT, (result.attached_to, *result.judgement.reasons, summary)

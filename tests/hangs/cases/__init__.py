@@ -1,6 +1,6 @@
 """All cases, family by family. A kind is named once."""
 
-from tests.hangs.cases import controls, gloo, groups, ipc, locks, multiproc, timed
+from tests.hangs.cases import controls, gloo, groups, ipc, locks, mpi, multiproc, timed
 from tests.hangs.facts import Case
 
 CASES: tuple[Case, ...] = (
@@ -10,6 +10,7 @@ CASES: tuple[Case, ...] = (
     *timed.CASES,
     *ipc.CASES,
     *multiproc.CASES,
+    *mpi.CASES,
     *controls.CASES,
 )
 

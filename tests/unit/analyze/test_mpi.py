@@ -1,0 +1,142 @@
+"""MPI: who polls in it is on the CPU and waits, unless messages come or go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pyhangtrace.analyze import analyze
+from pyhangtrace.analyze.calls import Meaning, recognise
+from pyhangtrace.model.evidence import Evidence, MpiFacts, ProcessGroupFacts, ThreadSample
+from pyhangtrace.model.kinds import Confidence, Kind, Part, State
+from tests.unit.analyze import builders as b
+
+
+def polling(pid: int, function: str, **changes: Any) -> ThreadSample:
+    frames = (
+        b.native("opal_progress", "libopen-pal.so.40"),
+        b.native(function, "libmpi.so.40"),
+        b.native("main", "solver"),
+    )
+    return b.running(pid, **{"frames": frames, **changes})
+
+
+def communicator(number: int, name: str, ranks: tuple[int, ...], **changes: Any) -> ProcessGroupFacts:
+    made: dict[str, Any] = {"is_default": name == "MPI_COMM_WORLD", "rank": number}
+    return ProcessGroupFacts(
+        pid=100 + number, name=name, description=name, ranks=ranks, **{**made, **changes}
+    )
+
+
+def world(number: int, count: int, messages: int | None = 1, awaits: Any = ()) -> MpiFacts:
+    own = communicator(number, "MPI_COMM_WORLD", tuple(range(count)), awaits=awaits)
+    alone = communicator(number, "MPI_COMM_SELF", (number,))
+    return MpiFacts(pid=100 + number, communicators=(own, alone), messages=messages)
+
+
+def evidence(
+    threads: Sequence[ThreadSample], first: Sequence[MpiFacts], last: Sequence[MpiFacts] | None = None
+) -> Evidence:
+    looks = b.twice(*threads, window=3.0)
+    seen = (
+        replace(looks[0], mpi=tuple(first)),
+        replace(looks[1], mpi=tuple(last if last is not None else first)),
+    )
+    return b.evidence(b.ranks(len(threads)), seen)
+
+
+def test_who_polls_without_messages_waits_for_the_rank_that_sleeps() -> None:
+    threads = [polling(100, "PMPI_Allreduce"), b.asleep(101, seconds=7200), polling(102, "PMPI_Allreduce")]
+    report = analyze(evidence(threads, [world(0, 3), world(2, 3)]))
+    assert report.verdict.state is State.HUNG
+    assert [who.rank for who in report.verdict.culprits] == [1]
+    (collective,) = report.collectives
+    assert (collective.group, collective.backend, collective.missing) == ("MPI_COMM_WORLD", "mpi", (1,))
+    assert not any(one.suspect == "cpu.busy" for one in report.verdict.cleared)
+
+
+def test_who_polls_while_messages_come_moves() -> None:
+    threads = [polling(100, "PMPI_Recv"), polling(101, "PMPI_Recv")]
+    before, after = ([world(number, 2, messages) for number in (0, 1)] for messages in (1, 2))
+    verdict = analyze(evidence(threads, before, after)).verdict
+    assert verdict.state is State.RUNNING
+    assert verdict.culprits == ()
+
+
+def test_all_that_poll_without_messages_in_different_calls_are_parties() -> None:
+    threads = [polling(100, "PMPI_Allreduce"), polling(101, "PMPI_Bcast")]
+    verdict = analyze(evidence(threads, [world(0, 2), world(1, 2)])).verdict
+    assert verdict.cause is Kind.COLLECTIVE_OP_MISMATCH
+    assert {who.part for who in verdict.culprits} == {Part.PARTY}
+
+
+@pytest.mark.parametrize("functions", [("PMPI_Recv", "PMPI_Recv"), ("PMPI_Allreduce", "PMPI_Bcast")])
+def test_where_messages_cannot_be_counted_those_who_poll_prove_nothing(functions: tuple[str, str]) -> None:
+    threads = [polling(100 + number, function) for number, function in enumerate(functions)]
+    for facts in ([], [world(0, 2, None), world(1, 2, None)]):
+        verdict = analyze(evidence(threads, facts)).verdict
+        assert (verdict.state, verdict.culprits) == (State.UNKNOWN, ())
+
+
+def test_where_messages_cannot_be_counted_a_stopped_rank_is_named_without_proof() -> None:
+    threads = [polling(100, "PMPI_Barrier"), b.stopped(101)]
+    verdict = analyze(evidence(threads, [])).verdict
+    assert (verdict.cause, verdict.confidence) == (Kind.PEER_STOPPED, Confidence.POSSIBLE)
+
+
+def test_who_runs_and_has_no_stack_may_poll_as_well() -> None:
+    unseen = b.running(102, frames=())
+    threads = [polling(100, "PMPI_Barrier"), b.running(101, frames=(b.native("solve", "solver"),)), unseen]
+    verdict = analyze(evidence(threads, [world(0, 3)])).verdict
+    assert [who.rank for who in verdict.culprits] == [1]
+    verdict = analyze(
+        evidence([polling(100, "PMPI_Barrier"), b.running(101, frames=())], [world(0, 2)])
+    ).verdict
+    assert verdict.culprits == ()
+
+
+def test_the_peer_of_a_message_is_known_by_the_posted_receive() -> None:
+    threads = [polling(100, "PMPI_Wait"), polling(101, "PMPI_Recv"), b.asleep(102, seconds=7200)]
+    facts = [world(0, 3, awaits=((1, 4),)), world(1, 3, awaits=((2, 4),))]
+    report = analyze(evidence(threads, facts))
+    assert [who.rank for who in report.verdict.culprits] == [2]
+    assert [wait.object.peer_rank for wait in report.waits if wait.pid == 100] == [1]
+
+
+def test_the_communicator_is_the_one_that_expects_a_message_of_a_collective() -> None:
+    def facts(number: int, half: Any = (), of_world: Any = ()) -> MpiFacts:
+        both = communicator(number, "half", (0, 1), awaits=half)
+        own = communicator(number, "MPI_COMM_WORLD", (0, 1, 2), awaits=of_world)
+        return MpiFacts(pid=100 + number, communicators=(own, both), messages=1)
+
+    threads = [polling(100, "PMPI_Allreduce"), b.asleep(101, seconds=7200), polling(102, "PMPI_Barrier")]
+    # A message that the program itself expects in the world is no part of the collective.
+    seen = [facts(0, half=((1, -12),), of_world=((2, 3),)), world(2, 3, awaits=((0, -16),))]
+    report = analyze(evidence(threads, seen))
+    assert {one.group: one.missing for one in report.collectives} == {"half": (1,), "MPI_COMM_WORLD": (0, 1)}
+    assert [who.rank for who in report.verdict.culprits] == [1]
+
+
+@pytest.mark.parametrize(
+    ("function", "meaning", "op"),
+    [
+        ("PMPI_Waitall", Meaning.RECV, "wait"),
+        ("MPI_Sendrecv", Meaning.RECV, "sendrecv"),
+        ("PMPI_Comm_dup", Meaning.COLLECTIVE, "comm_dup"),
+        ("PMPI_File_write_at_all", Meaning.COLLECTIVE, "file_write_at_all"),
+        ("ompi_mpi_finalize", Meaning.COLLECTIVE, "finalize"),
+        ("PMPI_Ssend", Meaning.SEND, "send"),
+    ],
+)
+def test_calls_of_mpi(function: str, meaning: Meaning, op: str) -> None:
+    call = recognise((b.native("opal_progress"), b.native(function), b.native("main")))
+    assert call is not None
+    assert (call.meaning, call.op, call.backend) == (meaning, op, "mpi")
+
+
+@pytest.mark.parametrize("function", ["PMPI_Comm_rank", "PMPI_File_write_at", "PMPI_Win_lock", "MPI_Wtime"])
+def test_calls_of_mpi_that_one_rank_makes_alone_are_no_collectives(function: str) -> None:
+    assert recognise((b.native("pwrite"), b.native(function), b.native("main"))) is None
