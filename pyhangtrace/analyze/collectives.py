@@ -177,6 +177,8 @@ def _match_ranks(
     stopped_inside = _stopped_inside(scene, waits)
     # No frame says which group a call is for; with more than one, members are only those that are seen in it.
     one_group = backend != "mpi" and all(groups_of(scene, pid) <= 1 for pid in {key[0] for key in keys})
+    size = scene.who.world_size
+    all_seen = len(world) > 1 and (size is None or len(world) >= size)
     parted: Kind | None = None
     sites: dict[str, list[Key]] = {}
     if not outside and not aside and len(by_op) == 1:
@@ -236,7 +238,7 @@ def _match_ranks(
                 object=replace(wait.object, collective=name, name=op),
                 targets=targets.get(key, ()),
                 candidates=targets.get(key, ()),
-                standing=Standing.FIRM if len(world) > 1 and (outside or not aside) else Standing.OPAQUE,
+                standing=Standing.FIRM if outside or (all_seen and not aside) else Standing.OPAQUE,
             )
     return parted
 
@@ -375,8 +377,9 @@ def _match_p2p(scene: Scene, waits: dict[Key, Blocked], groups: Mapping[bool, Gr
         if own is None:
             continue
         peers = tuple(rank for rank in world if rank != own)
-        if wait.peer is not None and wait.peer in peers:
-            peers = (wait.peer,)
+        if wait.peer is not None:
+            # One that is not seen here may be on another host.
+            peers = (wait.peer,) if wait.peer in peers else ()
         waits[key] = replace(
             wait,
             object=replace(wait.object, peer_rank=peers[0] if len(peers) == 1 else None),

@@ -13,6 +13,9 @@ from pyhangtrace.model.report import Coverage
 # Siblings in order of start are usually ranks in order, but nothing guarantees it.
 _WEAK_SOURCES = ("start order",)
 
+# What only the memory of a process tells, so that nobody can be searched for by it.
+_MEMORY_SOURCES = ("program environ", "process group")
+
 # Roles that inherit the environment of a rank without being one.
 _NOT_RANKS = frozenset(
     {Role.LAUNCHER, Role.DATA_WORKER, Role.COMPILER, Role.OUTSIDER, Role.DETOKENIZER, Role.OTHER}
@@ -37,6 +40,7 @@ class Identities:
 
     `one_host` is False when ranks live elsewhere too, so that one without a process here proves nothing. Neither
     does it while there are `nameless` processes beside the ranks, any of which may be the one that is not seen.
+    `all_found` is False if ranks of the job could be on this host without being known as such.
     `ended` are the zombies that the missing ranks have become: as many as are missing, which is which if it is one.
     """
 
@@ -47,6 +51,7 @@ class Identities:
     nameless: tuple[int, ...]
     coverage: tuple[Coverage, ...]
     ended: tuple[int, ...] = ()
+    all_found: bool = True
 
     def rank(self, pid: int) -> int | None:
         """The process' global rank, None if unknown or disputed."""
@@ -61,7 +66,9 @@ class Identities:
     @property
     def ranks_missing(self) -> tuple[int, ...]:
         """Ranks that should be on this host and have no process."""
-        if self.world_size is None or not self.one_host or not self.pid_of_rank or self.nameless:
+        if self.world_size is None or not self.one_host or not self.pid_of_rank:
+            return ()
+        if self.nameless or not self.all_found:
             return ()
         return tuple(sorted(set(range(self.world_size)) - set(self.pid_of_rank)))
 
@@ -94,6 +101,7 @@ def identify(evidence: Evidence) -> Identities:
         pid_of_rank=pid_of_rank,
         world_size=world_size,
         one_host=_one_host(evidence, world_size),
+        all_found=_all_found(evidence, by_pid),
         coverage=tuple(notes),
     )
     zombies = _zombies(evidence, by_pid)
@@ -201,6 +209,20 @@ def _nameless(evidence: Evidence, by_pid: Mapping[int, Identity]) -> tuple[int, 
         if pid not in ranks and parents[pid] in above and could_be and alive and not helper:
             found.append(pid)
     return tuple(found)
+
+
+def _all_found(evidence: Evidence, by_pid: Mapping[int, Identity]) -> bool:
+    """Whether a rank of this job that is on this host had to be found.
+
+    Ranks are searched for by the environment they were started with, or below who started them. One that only the
+    program's own memory calls a rank is found by accident.
+    """
+    processes = {process.pid: process for process in evidence.processes}
+    ranks = _ranks(by_pid)
+    by_environment = any(
+        not source.startswith(_MEMORY_SOURCES) for pid in ranks for source in by_pid[pid].sources
+    )
+    return by_environment or all(processes[pid].ppid in processes for pid in ranks)
 
 
 def _ranks(by_pid: Mapping[int, Identity]) -> tuple[int, ...]:

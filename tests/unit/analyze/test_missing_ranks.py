@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from pyhangtrace.analyze import analyze
-from pyhangtrace.model.evidence import FileLock
-from pyhangtrace.model.kinds import Confidence, Kind, Part, State
+from pyhangtrace.model.evidence import FileLock, RankClaim
+from pyhangtrace.model.kinds import Confidence, Kind, Part, Role, State
 from tests.unit.analyze import builders as b
 
 IN_STORE = (
@@ -177,3 +177,28 @@ def test_a_rank_that_is_missing_since_it_waits_for_the_culprit_is_a_victim_too()
     assert [who.rank for who in verdict.culprits] == [2]
     assert [victim.rank for victim in verdict.victims] == [0, 1]
     assert "ranks 0-1 waiting for" in verdict.summary
+
+
+def told_by_memory(pid: int, number: int, world: int, *, ppid: int = 50) -> Any:
+    claim = RankClaim(source="program environ RANK", rank=number, world_size=world)
+    return b.rank(pid, number, world, ppid=ppid, claims=(claim,))
+
+
+def test_a_rank_that_nobody_could_be_searched_for_by_is_not_called_gone() -> None:
+    # Only the programs' own memory tells their ranks, and nobody of the job started them.
+    ranks = [told_by_memory(100 + number, number, 3) for number in (0, 1)]
+    report = analyze(b.evidence(ranks, b.twice(b.in_collective(100), b.in_collective(101))))
+    assert report.verdict.culprits == ()
+    assert (report.verdict.state, report.workload.ranks_missing) == (State.UNKNOWN, ())
+    # Below a member of the job all of its children are seen.
+    starter = b.process(50, ppid=1, role=Role.LAUNCHER)
+    report = analyze(b.evidence([starter, *ranks], b.twice(b.in_collective(100), b.in_collective(101))))
+    assert report.workload.ranks_missing == (2,)
+
+
+def test_a_message_of_a_rank_elsewhere_is_no_matter_of_those_who_are_here() -> None:
+    frames = (b.native("c10d::ProcessGroupGloo::RecvWork::wait()"), b.py("recv", b.C10D), b.py("step"))
+    receiving = b.in_collective(100, frames=frames, named_values=(b.local("recv", "src", 3),))
+    here = [b.rank(100 + number, number, 4, identity=(("LOCAL_WORLD_SIZE", "2"),)) for number in (0, 1)]
+    verdict = analyze(b.evidence(here, b.twice(receiving, b.asleep(101, seconds=7200)))).verdict
+    assert (verdict.state, verdict.culprits) == (State.UNKNOWN, ())
