@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from pyhangtrace.analyze.blocked import GROUP_KINDS
 from pyhangtrace.analyze.calls import path_has
@@ -55,9 +55,12 @@ def _end_one(case: Case, finding: Finding) -> str:
     return f"it does not recover by itself: end {' or '.join(f'pid {pid}' for pid in pids[:4])}"
 
 
-def _messages(case: Case, keys: Iterable[Key]) -> str:
+def _messages(case: Case, keys: Sequence[Key]) -> str:
     told = [f"{who(case, key)} {waiting(case, key)}{where(case, key)}" for key in keys]
     receives = all((case.waits[key].object.name or "").endswith("recv") for key in keys)
+    sends = [key for key in keys if (case.waits[key].object.name or "").endswith("send")]
+    if len(told) == 2 and len(sends) == 1:
+        return f"{'; '.join(told)}: one sends what the other one does not expect, by tag, group or type"
     missing = "one of them has to send first" if receives else "one of them has to take the other part first"
     return f"{'; '.join(told[:4])}: {missing}"
 

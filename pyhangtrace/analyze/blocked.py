@@ -34,6 +34,8 @@ class Standing(str, Enum):
 
 # Waits of the group for its members: the waiting has not left the group yet.
 GROUP_KINDS = frozenset({WaitKind.COLLECTIVE, WaitKind.P2P, WaitKind.RENDEZVOUS})
+# Name of the object of a rendezvous that does not get as far as to the store.
+CONNECT = "connect"
 # Locks that may be held, and initialisations that may be run, by whom nothing records.
 MAY_BE_UNOWNED = frozenset({WaitKind.MUTEX, WaitKind.RWLOCK, WaitKind.PYTHON_LOCK, WaitKind.ONCE})
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pyhangtrace.analyze import holders, python_objects
-from pyhangtrace.analyze.blocked import Blocked, Standing, changed
-from pyhangtrace.analyze.calls import Meaning, has_function, path_has
+from pyhangtrace.analyze.blocked import CONNECT, Blocked, Standing, changed
+from pyhangtrace.analyze.calls import Call, Meaning, connects_to_store, has_function, path_has
 from pyhangtrace.analyze.progress import Progress
 from pyhangtrace.analyze.scene import Scene
 from pyhangtrace.model.evidence import FileLock, LockFile, ThreadSample
@@ -56,11 +56,20 @@ def group_call(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | 
             standing=Standing.FIRM,
             cause=Kind.RENDEZVOUS_MISSING_RANK,
             basis=Confidence.LIKELY,
-            object=WaitObject(name=call.op),
+            object=_store(scene, sample, call),
             ends_by_itself=False,
             progress=polling(draft),
         )
     return None
+
+
+def _store(scene: Scene, sample: ThreadSample, call: Call) -> WaitObject:
+    """What a rendezvous waits for: the store itself with its address, while it is not reached."""
+    if not connects_to_store(sample.frames):
+        return WaitObject(name=call.op)
+    known = dict(scene.processes[sample.pid].identity)
+    address, port = known.get("MASTER_ADDR"), known.get("MASTER_PORT")
+    return WaitObject(name=CONNECT, path=f"{address}:{port}" if address and port else None)
 
 
 def _spinning(scene: Scene, draft: Blocked) -> Progress:

@@ -152,6 +152,9 @@ _TRANSPARENT = (
     "torch/utils/data/_utils/",
     "torch/utils/file_baton.py",
     "torch/_tensor.py",
+    "torch/_ops.py",
+    "torch/_library/",
+    "torch/utils/_contextlib.py",
     "torch/autograd/",
 )
 
@@ -360,6 +363,22 @@ def _native_meaning(function: str) -> tuple[Meaning, str, str] | None:
         if match:
             return meaning, op or (match.group(1).lower() if backend == "mpi" else ""), backend
     return None
+
+
+_CONNECTS = re.compile(r"\bSocketConnectOp::tryConnect\b")
+_MAKES_STORE = re.compile(r"\bTCPStore::TCPStore\(")
+
+
+def connects_to_store(frames: Sequence[Frame]) -> bool:
+    """Whether a client of torch's store tries to reach it: a try that fails is followed by a nap and another one."""
+    inner = ""
+    for frame in frames:
+        if frame.kind is FrameKind.NATIVE:
+            naps = inner in ("nanosleep", "clock_nanosleep", "usleep")
+            if _CONNECTS.search(frame.function) or (naps and _MAKES_STORE.search(frame.function)):
+                return True
+            inner = frame.function
+    return False
 
 
 def gloo_work(frames: Sequence[Frame]) -> str | None:

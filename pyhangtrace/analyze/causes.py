@@ -80,7 +80,9 @@ def cause_of_cycle(members: Sequence[Blocked]) -> Kind:
     """A name for a cycle, by what its members wait for."""
     kinds = {wait.kind for wait in members}
     if kinds == {WaitKind.P2P}:
-        return Kind.P2P_CYCLE
+        # One sends to who receives from it: what they mean are different messages.
+        meanings = {wait.call.meaning for wait in members if wait.call is not None}
+        return Kind.P2P_UNMATCHED if len(members) == 2 and len(meanings) == 2 else Kind.P2P_CYCLE
     causes = {wait.cause for wait in members}
     if len(causes) == 1 and causes <= MISMATCHES:
         return causes.pop()

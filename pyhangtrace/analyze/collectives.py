@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyhangtrace.analyze import nccl
-from pyhangtrace.analyze.blocked import GROUP_KINDS, Blocked, Standing
+from pyhangtrace.analyze.blocked import CONNECT, GROUP_KINDS, Blocked, Standing
 from pyhangtrace.analyze.calls import LEFT_EARLY, Meaning, gloo_work, has_stack, recognise
 from pyhangtrace.analyze.fronts import front
 from pyhangtrace.analyze.group_match import match_group
@@ -442,15 +442,26 @@ def _match_rendezvous(scene: Scene, waits: dict[Key, Blocked]) -> None:
     fronts = tuple(_front_of_rank(scene, waits, rank) for rank in outside)
     left = left_early(scene, fronts, together=False)
     goal = tuple(key for key in fronts if key not in left)
+    # Rank 0 keeps the store, where the launcher does not.
+    host = {front for rank, front in zip(outside, fronts, strict=True) if rank == 0 and not _elastic(scene)}
     for key in sorted(waits):
         wait = waits[key]
         if wait.kind is not WaitKind.RENDEZVOUS:
             continue
+        connects = wait.object.name == CONNECT
+        targets = tuple(key for key in goal if key in host) if connects else goal
         waits[key] = replace(
             wait,
-            targets=goal,
-            candidates=goal,
-            # Somebody of another host may be missing: who, this host cannot tell.
-            standing=Standing.FIRM if goal else Standing.OPAQUE,
-            cause=Kind.RENDEZVOUS_MISSING_RANK if goal else Kind.RENDEZVOUS_UNREACHABLE,
+            targets=targets,
+            candidates=targets,
+            # Somebody of another host may be missing: who, this host cannot tell. But the store does not answer.
+            standing=Standing.FIRM if targets or connects else Standing.OPAQUE,
+            cause=Kind.RENDEZVOUS_MISSING_RANK if targets else Kind.RENDEZVOUS_UNREACHABLE,
         )
+
+
+def _elastic(scene: Scene) -> bool:
+    """Whether torch's elastic launcher keeps the store."""
+    return any(
+        name == "TORCHELASTIC_RUN_ID" for process in scene.processes.values() for name, _ in process.identity
+    )

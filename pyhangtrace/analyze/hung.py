@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from pyhangtrace.analyze.blocked import GROUP_KINDS, Blocked, Standing
+from pyhangtrace.analyze.blocked import CONNECT, GROUP_KINDS, Blocked, Standing
 from pyhangtrace.analyze.calls import Meaning, path_has
 from pyhangtrace.analyze.causes import (
     MISMATCHES,
@@ -52,10 +52,12 @@ def hung_verdict(case: Case, hung: Sequence[Key], seeds: Sequence[Key]) -> Findi
     if lead is None:
         # Everybody is inside and nobody is known to be missing: nobody is accused.
         kind = _inside(waits[seed])
+        connects = waits[seed].object.name == CONNECT
         return Finding(
-            state=State.UNKNOWN if kind is Kind.RENDEZVOUS_UNREACHABLE else State.HUNG,
+            state=State.HUNG if kind is not Kind.RENDEZVOUS_UNREACHABLE or connects else State.UNKNOWN,
             symptom=kind,
             cause=kind,
+            confidence=Confidence.LIKELY if connects else Confidence.POSSIBLE,
             named=tuple(name_of(case, key, Part.PARTY) for key in one_a_process(hung)),
             chain=chain,
         )

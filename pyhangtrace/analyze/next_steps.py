@@ -6,6 +6,7 @@ import shlex
 from math import ceil
 
 from pyhangtrace.analyze.advice import debugged, for_cycle, for_end
+from pyhangtrace.analyze.blocked import CONNECT
 from pyhangtrace.analyze.causes import busy_compiler
 from pyhangtrace.analyze.finding import Case, Finding
 from pyhangtrace.analyze.progress import SETTLED_S
@@ -83,6 +84,11 @@ def _for_cause(case: Case, finding: Finding) -> list[str]:
         ranks = [str(who.rank) for who in finding.named if who.part is Part.ABSENT]
         if ranks:
             steps.append(f"start rank {', '.join(ranks)}, or start the others with a smaller WORLD_SIZE")
+    elif finding.cause is Kind.RENDEZVOUS_UNREACHABLE and wait is not None and wait.object.name == CONNECT:
+        where = wait.object.path or "the address in MASTER_ADDR and MASTER_PORT"
+        steps.append(
+            f"see that rank 0 runs and listens at {where} (ss -ltn there), and that this host can reach it"
+        )
     elif finding.cause is Kind.COMPILE_RUNNING and end is not None:
         compiler = busy_compiler(case.scene, end[0]) or end[0]
         steps.append(f"wait for the compiler (pid {compiler}), or compile once before all ranks start")

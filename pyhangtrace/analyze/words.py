@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyhangtrace.analyze.blocked import Blocked
+from pyhangtrace.analyze.blocked import CONNECT, Blocked
 from pyhangtrace.analyze.calls import first_own_frame
 from pyhangtrace.analyze.finding import Case, Finding, Named
 from pyhangtrace.analyze.phase import phase_of
@@ -138,6 +138,8 @@ def waiting(case: Case, key: Key) -> str:
         thing = "the result of a future"
     if wait.kind is WaitKind.PYTHON_LOCK and wait.object.name is not None:
         thing = f"an {wait.object.name}"
+    if wait.kind is WaitKind.RENDEZVOUS and wait.object.name == CONNECT:
+        thing = f"an answer of the store at {wait.object.path or 'its address'}, which it tries to reach"
     if wait.kind is WaitKind.RENDEZVOUS and wait.object.name == "store":
         thing = "a key of the store"
     if wait.cause is Kind.WORKER_STUCK:

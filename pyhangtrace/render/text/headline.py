@@ -13,6 +13,7 @@ _TOGETHER: dict[Kind, str] = {
     Kind.LOCK_CYCLE: "deadlock",
     Kind.IPC_CYCLE: "each waits for the other one",
     Kind.P2P_CYCLE: "each waits for a message of the other one",
+    Kind.RENDEZVOUS_UNREACHABLE: "the store of the job does not answer",
     Kind.P2P_UNMATCHED: "a message and a call that do not meet",
     Kind.COLLECTIVE_OP_MISMATCH: "different collectives at the same time",
     Kind.COLLECTIVE_SIZE_MISMATCH: "one collective with different sizes",

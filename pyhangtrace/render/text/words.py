@@ -173,6 +173,8 @@ def wait_words(wait: Wait, report: Report, *, known: Collection[int] = ()) -> st
     if wait.kind is WaitKind.POLL and not thing.path and not wait.holder:
         return "waits for events"
     if wait.kind is WaitKind.RENDEZVOUS:
+        if thing.name == "connect":
+            return f"waits for an answer of the store{f' at {clean(thing.path)}' if thing.path else ''}"
         within = f", in {clean(thing.name)}" if thing.name else ""
         return "waits for a key of the store" if thing.name == "store" else words + within
     holder = holder_words(wait, report, known=known)

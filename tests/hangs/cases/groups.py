@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.hangs.cases.gloo import missing, missing_one, train
-from tests.hangs.facts import Case, Waits, healthy, hung
+from tests.hangs.facts import Case, Program, Waits, healthy, hung
 
 SLEEPS = Waits.SLEEP
 EVERYBODY = tuple(f"rank{rank}" for rank in range(4))
@@ -129,6 +129,59 @@ CASES = (
         2,
         (0, 1),
         cycle=True,
+    ),
+    knot(
+        "other_tag",
+        "a message with another tag than the one that is waited for",
+        "p2p.unmatched",
+        2,
+        (0, 1),
+        cycle=True,
+    ),
+    replace(
+        knot(
+            "five_do_one_more",
+            "five of eight ranks take a branch with one call more",
+            "collective.op_mismatch",
+            8,
+            tuple(range(8)),
+        ),
+        slow=True,
+    ),
+    lacking("fsdp_lacks_one", "the gathering of a sharded model", 1, 3, slow=True, missing=frozenset({1})),
+    lacking("dtensor_lacks_one", "a DTensor over one dimension of a mesh", 1, 4, missing=frozenset({1})),
+    replace(
+        lacking("key_never_set", "a key of the store", 0, 3),
+        programs=(train(ranks=3, op="key_never_set", rank0=SLEEPS, rank1=Waits.POLL, rank2=Waits.POLL),),
+        facts=hung("rendezvous.missing_rank", "timer", culprit=("rank0",), victims=("rank1", "rank2")),
+    ),
+    Case(
+        kind="groups-spawned-ranks",
+        summary="ranks that only their own arguments tell who they are",
+        programs=(
+            Program(
+                argv=("{python}", "{programs}/spawned_ranks.py", "{port}"),
+                members={"launcher": Waits.ANY, "rank0": Waits.LOCK, "rank1": SLEEPS, "rank2": Waits.LOCK},
+            ),
+        ),
+        attach=("rank0", "launcher"),
+        facts=missing(1, 3, "timer"),
+        torch=True,
+    ),
+    Case(
+        kind="groups-no-store",
+        summary="the address of the store belongs to nobody",
+        programs=(
+            Program(
+                argv=("{python}", "{programs}/join_job.py"),
+                members={"rank0": Waits.ASLEEP, "rank1": Waits.ASLEEP},
+                ranks=(0, 1),
+                env={"MASTER_ADDR": "192.0.2.1"},
+            ),
+        ),
+        attach=("rank0", "rank1"),
+        facts=hung("rendezvous.unreachable", "rendezvous.unreachable", parties=("rank0", "rank1")),
+        torch=True,
     ),
     well("groups_at_full_speed", "two groups and a pipeline at work", Waits.ANY, "running", "slow", "busy"),
     well("idle_group_engine", "ranks that wait for requests, and their groups", Waits.ASLEEP, "idle"),

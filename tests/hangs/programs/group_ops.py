@@ -137,6 +137,61 @@ def new_group_lacks_one(job, role):
     dist.new_group([0, 1, 2])
 
 
+def other_tag(job, role):
+    """Rank 0 sends with another tag than the one that rank 1 waits for; too much to be kept on the way."""
+    tensor = torch.zeros(1 << 22)
+    announce.member(role)
+    if job.rank == 0:
+        dist.send(tensor, dst=1, tag=3)
+    else:
+        dist.recv(tensor, src=0, tag=5)
+
+
+def five_do_one_more(job, role):
+    """Five of eight ranks take a branch with an all_reduce that the other three do not take."""
+    announce.member(role)
+    if job.rank >= 3:
+        dist.all_reduce(torch.ones(4))
+    dist.all_gather([torch.ones(4) for _ in range(job.world_size)], torch.ones(4))
+
+
+def fsdp_lacks_one(job, role):
+    """The all_gather of a sharded model's parameters."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    model = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.Linear(16, 16))
+    fully_shard(model, mesh=init_device_mesh("cpu", (job.world_size,)))
+    model(torch.ones(2, 16)).sum().backward()
+    if job.rank == 1:
+        late.sleep(role, None)
+    announce.member(role)
+    model(torch.ones(2, 16)).sum().backward()
+
+
+def dtensor_lacks_one(job, role):
+    """A DTensor is gathered over one dimension of a mesh."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    sharded = distribute_tensor(torch.ones(8, 8), mesh["tp"], [Shard(0)])
+    sharded.full_tensor()
+    if job.rank == 1:
+        late.sleep(role, None)
+    announce.member(role)
+    sharded.redistribute(mesh["tp"], [Replicate()]).to_local().sum().item()
+    dist.barrier()
+
+
+def key_never_set(job, role):
+    """All but rank 0 wait for a key of the store."""
+    if job.rank == 0:
+        late.sleep(role, None)
+    announce.member(role)
+    dist.PrefixStore("weights", dist.distributed_c10d._get_default_store()).get("ready")
+
+
 def groups_at_full_speed(job, role):
     """Healthy: operations of two groups under way at a time, and messages along the pipeline."""
     tp, dp = grid(job)
@@ -179,6 +234,11 @@ OPS = {
         receive_in_group,
         objects_of_group,
         new_group_lacks_one,
+        other_tag,
+        five_do_one_more,
+        fsdp_lacks_one,
+        dtensor_lacks_one,
+        key_never_set,
         groups_at_full_speed,
         idle_group_engine,
     )

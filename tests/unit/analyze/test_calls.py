@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyhangtrace.analyze.calls import Meaning, gloo_work, recognise
+from pyhangtrace.analyze.calls import Meaning, connects_to_store, gloo_work, recognise
 from pyhangtrace.analyze.openmp import place
 from pyhangtrace.analyze.services import service_of
 from pyhangtrace.model.evidence import Frame
@@ -162,3 +162,14 @@ def test_serving_threads(comm: str, frames: tuple[Frame, ...], service: str | No
 
 def test_main_thread_does_not_serve_by_its_name() -> None:
     assert service_of(b.sleeper(100, comm="cuda-app", frames=()), None) is None
+
+
+def test_a_nap_between_two_tries_to_reach_the_store() -> None:
+    making = b.native("c10d::TCPStore::TCPStore(std::string, c10d::TCPStoreOptions const&)")
+    nap = b.native("nanosleep", "libc.so.6")
+    trying = b.native("c10d::detail::(anonymous namespace)::SocketConnectOp::tryConnect(addrinfo const&)")
+    workers = b.native("c10d::TCPStore::waitForWorkers()")
+    assert connects_to_store((b.native("clock_nanosleep"), nap, making))
+    assert connects_to_store((b.native("poll"), trying, making))
+    assert not connects_to_store((b.native("clock_nanosleep"), nap, workers, making))
+    assert not connects_to_store((b.native("poll"), b.native("c10d::TCPStore::doWait()"), b.py("main")))

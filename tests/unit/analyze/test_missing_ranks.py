@@ -202,3 +202,54 @@ def test_a_message_of_a_rank_elsewhere_is_no_matter_of_those_who_are_here() -> N
     here = [b.rank(100 + number, number, 4, identity=(("LOCAL_WORLD_SIZE", "2"),)) for number in (0, 1)]
     verdict = analyze(b.evidence(here, b.twice(receiving, b.asleep(101, seconds=7200)))).verdict
     assert (verdict.state, verdict.culprits) == (State.UNKNOWN, ())
+
+
+CONNECTING = (
+    b.native("nanosleep", "libc.so.6"),
+    b.native("c10d::detail::(anonymous namespace)::SocketConnectOp::tryConnect(addrinfo const&)"),
+    b.native("c10d::TCPStore::TCPStore(std::string, c10d::TCPStoreOptions const&)"),
+    b.py("init_process_group", b.C10D, 1892),
+    b.py("main"),
+)
+AT_STORE = (("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "29500"))
+
+
+def connecting(pid: int) -> Any:
+    return b.sleeper(pid, frames=CONNECTING, syscall=b.SLEEP, timeout_s=5.0, remaining_s=3.0)
+
+
+def test_a_store_that_nobody_reaches_is_named_and_no_rank() -> None:
+    ranks = [b.rank(100 + number, number, 2, identity=AT_STORE) for number in (0, 1)]
+    report = analyze(b.evidence(ranks, b.twice(connecting(100), connecting(101))))
+    assert (report.verdict.state, report.verdict.cause) == (State.HUNG, Kind.RENDEZVOUS_UNREACHABLE)
+    assert {who.part for who in report.verdict.culprits} == {Part.PARTY}
+    assert "127.0.0.1:29500" in report.verdict.summary
+    assert "127.0.0.1:29500" in report.verdict.next_steps[0]
+
+
+def test_who_does_not_reach_the_store_waits_for_its_keeper_alone() -> None:
+    ranks = [b.rank(100 + number, number, 3, identity=AT_STORE) for number in range(3)]
+    threads = [b.asleep(100, seconds=7200), connecting(101), b.asleep(102, seconds=7200)]
+    verdict = analyze(b.evidence(ranks, b.twice(*threads))).verdict
+    assert [who.rank for who in verdict.culprits] == [0]
+    # With torch's launcher the store is its own.
+    elastic = [
+        b.rank(r.pid, n, 3, identity=(*AT_STORE, ("TORCHELASTIC_RUN_ID", "x"))) for n, r in enumerate(ranks)
+    ]
+    verdict = analyze(b.evidence(elastic, b.twice(*threads))).verdict
+    assert verdict.cause is Kind.RENDEZVOUS_UNREACHABLE
+    assert [who.rank for who in verdict.culprits] == [1]
+
+
+def test_a_send_and_a_receive_of_two_that_do_not_meet_are_no_order_of_calls() -> None:
+    frames = {
+        "send": (b.native("c10d::ProcessGroupGloo::SendWork::wait()"), b.py("send", b.C10D), b.py("step")),
+        "recv": (b.native("c10d::ProcessGroupGloo::RecvWork::wait()"), b.py("recv", b.C10D), b.py("step")),
+    }
+    threads = [
+        b.in_collective(100, frames=frames["send"], named_values=(b.local("send", "dst", 1),)),
+        b.in_collective(101, frames=frames["recv"], named_values=(b.local("recv", "src", 0),)),
+    ]
+    verdict = analyze(b.evidence(b.ranks(2), b.twice(*threads))).verdict
+    assert verdict.cause is Kind.P2P_UNMATCHED
+    assert "by tag, group or type" in verdict.next_steps[0]
