@@ -5,6 +5,8 @@ Source of the format: NCCL's documentation ("RAS", JSON output) and the answers 
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 from pyhangtrace.model.ras import RasAnswer, RasCommunicator, RasFormat, RasGroup, RasPeer, RasProblem
@@ -21,6 +23,8 @@ _RESULTS = {
     8: "timeout",
 }
 _IN_PROGRESS = 7
+# NCCL 2.28.9 forgets the comma before the status of a rank that is missing (seen in its answers; not so in 2.30.7).
+_NO_COMMA = re.compile(r'("nvml_dev": -?\d+)(\s+"status")')
 _MOST_RANKS = 1 << 20
 
 
@@ -69,7 +73,7 @@ class _Report(msgspec.Struct):
 def parse(text: str) -> RasAnswer | None:
     """The answer, None if this is no whole report of RAS."""
     try:
-        report = msgspec.json.decode(text, type=_Report)
+        report = msgspec.json.decode(_NO_COMMA.sub(r"\1,\2", text), type=_Report)
     except (msgspec.MsgspecError, RecursionError):
         return None
     dead = [

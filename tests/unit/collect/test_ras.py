@@ -95,8 +95,8 @@ def test_the_deadline_holds_in_all() -> None:
         return True
 
     began = time.monotonic()
-    found, status, said = ask(drips, deadline_s=1.0)
-    assert time.monotonic() - began < 8.0
+    found, status, said = ask(drips, deadline_s=5.0)
+    assert time.monotonic() - began < 15.0
     assert (status.state, said) == (SourceState.FAILED, [OLD])
     assert found is not None
     assert (found.complete, found.nccl_version) == (False, "2.27.7")

@@ -117,6 +117,15 @@ def test_json() -> None:
     assert answer.problems[0].processes == (RasPeer(host="127.0.0.1", pid=28876, gpu="1"),)
 
 
+def test_json_that_lacks_a_comma() -> None:
+    whole = read("stopped-2.32.3.json")
+    lacking = whole.replace('"nvml_dev": 1,', '"nvml_dev": 1')
+    assert lacking != whole
+    with pytest.raises(json.JSONDecodeError):
+        json.loads(lacking)
+    assert ras_json.parse(lacking) == ras_json.parse(whole)
+
+
 def test_ranks_that_agree_are_no_mismatch() -> None:
     report = json.loads(read("stopped-2.32.3.json"))
     communicator = report["communicators"][0]
