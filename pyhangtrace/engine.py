@@ -18,6 +18,7 @@ from pyhangtrace.analyze import analyze, more_time_wanted, outsiders_wanted
 from pyhangtrace.collect import (
     cgroups,
     gpu,
+    gpus,
     kernel,
     looks,
     maps,
@@ -43,7 +44,6 @@ from pyhangtrace.model.evidence import (
     CgroupFacts,
     Cost,
     Evidence,
-    GpuFacts,
     HostFacts,
     JobFacts,
     MappedFile,
@@ -118,14 +118,14 @@ def collect_evidence(
     # Before anything else: the helper must not inherit threads, bcc or locks.
     with ExitStack() as stack:
         reader = stack.enter_context(GuardedReader(TASKS, proc_root=proc_root))
-        gpus = None
+        drivers = None
         if gpu.present(proc_root):
             # A helper of its own, at work at once: the driver takes its time, or is what hangs.
-            gpus = stack.enter_context(GuardedReader(TASKS, proc_root=proc_root))
-            gpu.prefetch(gpus)
+            drivers = stack.enter_context(GuardedReader(TASKS, proc_root=proc_root))
+            gpu.prefetch(drivers)
         run = _Run(
             reader=reader,
-            gpus=gpus,
+            drivers=drivers,
             began=began,
             options=options,
             progress=progress or (lambda _: None),
@@ -154,7 +154,7 @@ class _Host:
 
     facts: HostFacts
     cgroup: CgroupFacts | None
-    gpus: tuple[GpuFacts, ...]
+    gpus: gpus.Gpus
     mapped: tuple[MappedFile, ...]
     frameworks: dict[int, tuple[str, ...]]
     coverage: list[SourceStatus]
@@ -165,7 +165,7 @@ class _Run:
     """One run. Fields are filled in the order of `collect`."""
 
     reader: GuardedReader
-    gpus: GuardedReader | None
+    drivers: GuardedReader | None
     began: float
     options: AttachOptions
     progress: Progress
@@ -357,17 +357,15 @@ class _Run:
         living = self._living(self.group.members)
         mapped = maps.collect(self.reader, living, deadline_s=self._left(1.0))
         shared = maps.shared_files(self.reader, mapped, deadline_s=self._left(0.3))
-        gpus: tuple[GpuFacts, ...] = ()
-        status = gpu.absent()
-        if self.gpus is not None:
-            gpus, status = gpu.collect(self.gpus, deadline_s=self._left(0.5))
-        coverage.append(status)
+        frameworks = maps.loaded(mapped)
+        devices = gpus.collect(self.reader, self.drivers, frameworks, deadline_s=self._left(0.5))
+        coverage += devices.coverage
         return _Host(
             facts=facts,
             cgroup=kernel.cgroup(self.facts[pid].cgroup for pid in self.group.members),
-            gpus=gpus,
+            gpus=devices,
             mapped=shared,
-            frameworks=maps.loaded(mapped),
+            frameworks=frameworks,
             coverage=coverage,
         )
 
@@ -402,11 +400,11 @@ class _Run:
         self.coverage.append(status)
 
     def _ask_ras(self) -> None:
-        """NCCL's own view, last of all: nobody is stopped any more, and the stacks say what a query could meet."""
-        members = [pid for pid, names in sorted(self.host.frameworks.items()) if "nccl" in names]
+        """NCCL's own view, last of all: nobody is stopped any more, and stacks say what a query would meet."""
+        nccl = [pid for pid, names in sorted(self.host.frameworks.items()) if "nccl" in names]
         answer = ras.collect(
             self.reader,
-            [self._process(pid, None) for pid in members],
+            [self._process(pid, None) for pid in nccl],
             self.seen[-1].look.threads,
             mode=self.options.ras,
             asked=self.asked,
@@ -486,7 +484,9 @@ class _Run:
             probes=self.probed,
             mapped_files=host.mapped if host else (),
             cgroup=host.cgroup if host else None,
-            gpus=host.gpus if host else (),
+            gpus=host.gpus.devices if host else (),
+            gpu_driver=host.gpus.driver if host else None,
+            cuda=host.gpus.processes if host else (),
             coverage=self._all_coverage(host),
             source=self.source,
             nccl=tuple(self.nccl),
@@ -618,7 +618,9 @@ class _Run:
         own = time.process_time() - self.cpu_before
         return Cost(
             wall_s=round(self._elapsed(), 3),
-            cpu_s=round(own + sum(reader.usage().cpu_s for reader in (self.reader, self.gpus) if reader), 3),
+            cpu_s=round(
+                own + sum(reader.usage().cpu_s for reader in (self.reader, self.drivers) if reader), 3
+            ),
             # Said for each, so that a reader need not know whether anybody could have been stopped.
             stopped_us=tuple((pid, self._stopped_us(pid)) for pid in sorted(self.facts)),
             probe_attached_s=round(self.attached_s, 3),

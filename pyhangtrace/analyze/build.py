@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pyhangtrace.analyze.blocked import Blocked, Standing
 from pyhangtrace.analyze.causes import died_of_oom
 from pyhangtrace.analyze.finding import Case, Finding, Named
+from pyhangtrace.analyze.gpu_report import gpus_of
 from pyhangtrace.analyze.memory import major_faults_per_s, weigh
 from pyhangtrace.analyze.next_steps import next_steps
 from pyhangtrace.analyze.phase import phase_of
@@ -22,7 +23,6 @@ from pyhangtrace.model.report import (
     Cleared,
     Coverage,
     Culprit,
-    Gpu,
     MemoryReport,
     Probe,
     Report,
@@ -76,20 +76,7 @@ def build(case: Case, finding: Finding) -> Report:
         waits=tuple(_wait(case, case.waits[key], ids[key]) for key in order),
         collectives=case.matched.collectives,
         memory=memory,
-        gpus=tuple(
-            Gpu(
-                index=gpu.index,
-                uuid=gpu.uuid,
-                name=gpu.name,
-                pids=gpu.pids,
-                utilization=gpu.utilization,
-                memory_used=gpu.memory_used,
-                power_w=gpu.power_w,
-                power_limit_w=gpu.power_limit_w,
-                xids=gpu.xids,
-            )
-            for gpu in sorted(evidence.gpus, key=lambda gpu: gpu.index)
-        ),
+        gpus=gpus_of(evidence),
         coverage=(
             *(
                 Coverage(source=line.source, state=line.state, reason=line.reason, fix=line.fix)
@@ -341,8 +328,9 @@ def _cleared(case: Case, finding: Finding, memory: MemoryReport) -> list[Cleared
             cleared.append(
                 Cleared(suspect="memory.pressure", because=f"{size(swap)} swapped out, and nothing stalls")
             )
-    gpus = case.scene.evidence.gpus
-    if gpus and all(gpu.utilization == 0 for gpu in gpus) and not any(gpu.xids for gpu in gpus):
+    gpus = gpus_of(case.scene.evidence)
+    well = all(gpu.utilization == 0 and gpu.problem is None for gpu in gpus)
+    if gpus and well and not case.scene.evidence.host.xids and not any(gpu.xids for gpu in gpus):
         cleared.append(Cleared(suspect="gpu.kernel_spin", because=f"{len(gpus)} x 0 %, no Xid"))
     running = any(
         wait.kind is WaitKind.RUNNING

@@ -401,28 +401,6 @@ def plain(function: str) -> str:
     return short(function.split("(")[0].split("@")[0]).lstrip("~")
 
 
-_GPU_CALL = re.compile(
-    r"^(cu|cuda|hip)(Stream|Event|Ctx|Device)?Synchronize|^cuStreamWaitEvent|^(cu|cuda|hip)(Memcpy|LaunchKernel|Launch)"
-)
-_GPU_LIBRARIES = ("libcuda.so", "libcudart", "libamdhip64", "libhsa-runtime")
-
-
-def waits_for_gpu(frames: Sequence[Frame]) -> bool:
-    """Whether the innermost native frames are inside a GPU driver: asleep or spinning, it waits for the device."""
-    for frame in frames:
-        if frame.kind is FrameKind.PYTHON:
-            return False
-        if _is_of_gpu(frame.function, frame.module):
-            return True
-    return False
-
-
-@lru_cache(maxsize=4096)
-def _is_of_gpu(function: str, module: str | None) -> bool:
-    library = (module or "").rpartition("/")[2]
-    return library.startswith(_GPU_LIBRARIES) or _GPU_CALL.search(function) is not None
-
-
 def first_own_frame(frames: Sequence[Frame]) -> Frame | None:
     """The innermost Python frame that is not of a library that only waits: what the program was doing."""
     last = None

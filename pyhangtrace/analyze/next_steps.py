@@ -9,6 +9,7 @@ from pyhangtrace.analyze.advice import debugged, for_cycle, for_end
 from pyhangtrace.analyze.blocked import CONNECT
 from pyhangtrace.analyze.causes import busy_compiler
 from pyhangtrace.analyze.finding import Case, Finding
+from pyhangtrace.analyze.gpu_report import gpu_steps
 from pyhangtrace.analyze.progress import SETTLED_S
 from pyhangtrace.analyze.scene import Key
 from pyhangtrace.analyze.states import FREEZER
@@ -29,7 +30,7 @@ def next_steps(case: Case, finding: Finding) -> tuple[str, ...]:
     """At least one step for a hang, a busy job and an unknown one."""
     if finding.state in (State.RUNNING, State.IDLE):
         return ()
-    steps = list(_for_cause(case, finding))
+    steps = [*_for_cause(case, finding), *gpu_steps(case, finding)]
     if finding.state is State.UNKNOWN:
         steps += [
             line.fix

@@ -6,7 +6,9 @@ from dataclasses import replace
 
 from pyhangtrace.analyze import objects
 from pyhangtrace.analyze.blocked import Blocked, Standing
-from pyhangtrace.analyze.calls import python_frames, waits_for_gpu
+from pyhangtrace.analyze.calls import python_frames
+from pyhangtrace.analyze.gpu_calls import recognise
+from pyhangtrace.analyze.gpu_devices import device_words, fault_of, settings_words
 from pyhangtrace.analyze.progress import Progress
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.analyze.spinning import Loop, describe_samples, loop_of
@@ -139,20 +141,32 @@ def _running_cause(scene: Scene, sample: ThreadSample, loop: Loop | None) -> Kin
 
 def gpu(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
     """Inside a GPU driver: at work or hung, the host does not tell."""
-    if draft.service is not None or not waits_for_gpu(sample.frames):
+    if draft.service is not None or (sample.lock is not None and sample.lock.owner_tid is not None):
+        # A lock of the driver: whoever has it may be the one that waits for the device.
+        return None
+    call = recognise(sample.frames)
+    if call is None:
         return None
     samples = scene.samples[draft.key]
     stays = len(samples) > 1 and len({_python_stack(each) for each in samples}) == 1
     spins = draft.progress in (Progress.RUNNING, Progress.MOVING)
+    fault = fault_of(scene, sample.pid)
     return replace(
         draft,
         kind=WaitKind.GPU,
-        standing=Standing.OPAQUE,
-        cause=Kind.UNKNOWN,
+        standing=Standing.OPAQUE if fault is None else Standing.FIRM,
+        cause=Kind.UNKNOWN if fault is None else Kind.GPU_FAULT,
         basis=Confidence.LIKELY,
         # The driver spins while it waits: burning CPU at one place is no progress.
         progress=(Progress.REARMED if stays else Progress.MOVING) if spins else draft.progress,
         ends_by_itself=False,
+        object=WaitObject(name=call.function),
+        evidence=(
+            *draft.evidence,
+            f"{'spins' if spins else 'sleeps'} in {call.function or 'the driver'}: waits for {call.wait.value}",
+            *settings_words(scene, sample.pid),
+            *device_words(scene, sample.pid),
+        ),
     )
 
 

@@ -144,6 +144,8 @@ def waiting(case: Case, key: Key) -> str:
         thing = "a key of the store"
     if wait.cause is Kind.WORKER_STUCK:
         thing = "its worker processes"
+    if wait.kind is WaitKind.GPU and wait.object.name is not None:
+        thing = f"the GPU, in {wait.object.name}"
     is_file = wait.kind in (WaitKind.FILE_LOCK, WaitKind.LOCK_FILE)
     path = f" on {wait.object.path}" if wait.kind is WaitKind.FILE_LOCK and wait.object.path else ""
     if is_file and not path and wait.object.path:

@@ -6,6 +6,7 @@ from pyhangtrace.collect import (
     arguments,
     descriptors,
     gpu,
+    gpu_driver,
     ipc,
     lock_files,
     mapped_places,
@@ -45,6 +46,8 @@ TASKS: dict[str, Task] = {
     maps.RESIDENT_TASK: maps.resident_task,
     smaps.ROLLUP_TASK: smaps.rollup_task,
     gpu.GPU_TASK: gpu.gpu_task,
+    gpu_driver.DRIVER_TASK: gpu_driver.driver_task,
+    gpu_driver.CUDA_TASK: gpu_driver.cuda_task,
     nccl_version.VERSION_TASK: nccl_version.version_task,
     ras.SETTINGS_TASK: ras.settings_task,
 }

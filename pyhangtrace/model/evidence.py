@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from pyhangtrace.model.gpu import CudaProcess, DriverFacts, GpuFacts
 from pyhangtrace.model.kinds import FdKind, FoundBy, FrameKind, Role, SourceState, StackFrom, TaskKind
 from pyhangtrace.model.nccl import NcclPicture
 from pyhangtrace.model.ras import RasAnswer
@@ -469,21 +470,6 @@ class HostFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GpuFacts:
-    """One GPU as the management library describes it."""
-
-    index: int
-    uuid: str
-    name: str
-    pids: tuple[int, ...] = ()
-    utilization: int | None = None
-    memory_used: int | None = None
-    power_w: float | None = None
-    power_limit_w: float | None = None
-    xids: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class WakerCount:
     """`tid` woke `woke` (None: which thread is not known) `count` times within the window."""
 
@@ -668,6 +654,8 @@ class Evidence:
     mapped_files: tuple[MappedFile, ...] = ()
     cgroup: CgroupFacts | None = None
     gpus: tuple[GpuFacts, ...] = ()
+    gpu_driver: DriverFacts | None = None
+    cuda: tuple[CudaProcess, ...] = ()
     coverage: tuple[SourceStatus, ...] = ()
     cost: Cost = field(default_factory=Cost)
     source: tuple[SourcePlace, ...] = ()

@@ -353,7 +353,7 @@ class MemoryReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """One GPU."""
+    """One GPU. Clocks in MHz, temperature in °C; `memory_of` by process; what the fields mean: see `GpuFacts`."""
 
     index: int
     uuid: str
@@ -364,6 +364,27 @@ class Gpu:
     power_w: float | None = None
     power_limit_w: float | None = None
     xids: tuple[int, ...] = ()
+    bus: str = ""
+    minor: int | None = None
+    memory_total: int | None = None
+    memory_utilization: int | None = None
+    memory_of: dict[str, int] = field(default_factory=dict)
+    clock_sm: int | None = None
+    clock_sm_max: int | None = None
+    performance_state: int | None = None
+    temperature: int | None = None
+    throttled: tuple[str, ...] = ()
+    ecc_uncorrected: int | None = None
+    ecc_corrected: int | None = None
+    rows_remapped: int | None = None
+    remap_failed: bool | None = None
+    pcie_replays: int | None = None
+    links: int | None = None
+    links_down: tuple[int, ...] = ()
+    link_errors: tuple[int, ...] = ()
+    recovery: str | None = None
+    fabric: str | None = None
+    problem: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

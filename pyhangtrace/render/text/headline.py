@@ -46,6 +46,7 @@ _ALONE: dict[Kind, str] = {
     Kind.CPU_BUSY: "computes",
     Kind.CPU_THROTTLED: "has used up its CPU quota",
     Kind.IO_STALLED: "waits for storage",
+    Kind.GPU_FAULT: "waits for a GPU that has failed",
 }
 
 _CAUSES: dict[Kind, str] = {
@@ -56,6 +57,7 @@ _CAUSES: dict[Kind, str] = {
     Kind.IPC_PIPE_FULL: "it is full, and nobody reads from it",
     Kind.LOCK_HANDOFF_LOST: "nobody is left who could end this wait",
     Kind.PEER_OOM_KILLED: "killed for want of memory",
+    Kind.GPU_FAULT: "its GPU has failed",
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyhangtrace.model.kinds import Role, SourceState, State, WaitKind
 from pyhangtrace.model.report import Report
 from pyhangtrace.render.clean import clean
+from pyhangtrace.render.text.gpus import gpu_rows
 from pyhangtrace.render.text.headline import headline_title
 from pyhangtrace.render.text.layout import WIDTH, Row, Style, columns, paragraph, rows, wrap
 from pyhangtrace.render.text.ras import ras_rows
@@ -41,6 +42,7 @@ def render_text(report: Report, *, color: bool) -> str:
         ("nccl ras", list(rows(ras_rows(report), style))),
         ("parted at", list(rows(_parted(report), style))),
         ("not the cause", list(rows(_cleared(report), style))),
+        ("gpus", list(rows(gpu_rows(report), style))),
         ("memory", list(rows(_memory(report), style))),
         ("next", _next(report)),
         ("could not see", list(rows(_coverage(report), style))),

@@ -188,6 +188,8 @@ def wait_words(wait: Wait, report: Report, *, known: Collection[int] = ()) -> st
     if wait.kind is WaitKind.P2P:
         words = f"waits in {clean(named)}" if named else words
         return f"{words} with rank {thing.peer_rank}" if thing.peer_rank is not None else words
+    if wait.kind is WaitKind.GPU:
+        return f"{words}, in {clean(named)}" if named else words
     if named and named.startswith(_SAYS_ITS_KIND) and wait.kind in (WaitKind.PIPE, WaitKind.SOCKET):
         words = f"waits on {clean(named)}"
     elif named:
