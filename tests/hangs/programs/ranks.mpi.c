@@ -23,7 +23,9 @@ static void sleep_instead(void) {
   for (;;) sleep(3600);
 }
 
-static void all_reduce(MPI_Comm where) { MPI_Allreduce(in, out, 16, MPI_DOUBLE, MPI_SUM, where); }
+static void all_reduce(MPI_Comm where) {
+  MPI_Allreduce(in, out, 16, MPI_DOUBLE, MPI_SUM, where);
+}
 
 /* Rank 1 sleeps instead of coming. */
 static void lacks_one(void) {
