@@ -401,11 +401,12 @@ class _Run:
 
     def _ask_ras(self) -> None:
         """NCCL's own view, last of all: nobody is stopped any more, and stacks say what a query would meet."""
-        nccl = [pid for pid, names in sorted(self.host.frameworks.items()) if "nccl" in names]
+        loaded = [pid for pid, names in sorted(self.host.frameworks.items()) if nccl.FRAMEWORK in names]
         answer = ras.collect(
             self.reader,
-            [self._process(pid, None) for pid in nccl],
+            [self._process(pid, None) for pid in loaded],
             self.seen[-1].look.threads,
+            self.nccl[-1].states if self.nccl else (),
             mode=self.options.ras,
             asked=self.asked,
             deadline_s=self._left(_RAS_S),

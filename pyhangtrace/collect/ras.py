@@ -21,10 +21,11 @@ from pyhangtrace.collect import nccl_version, ras_json, ras_text
 from pyhangtrace.collect.guarded import TIMED_OUT, GuardedReader, HelperState, Progress
 from pyhangtrace.collect.processes import environs
 from pyhangtrace.collect.procfs import PROC, numbers, printable, read_link, read_text
-from pyhangtrace.collect.ras_gate import RasMode, Version, hazards, leave, parse_version
+from pyhangtrace.collect.ras_gate import RasMode, Version, all_here, hazards, leave, parse_version
 from pyhangtrace.collect.sockets import parse_inet
 from pyhangtrace.model.evidence import ProcessFacts, SocketFacts, SourceStatus, ThreadSample
 from pyhangtrace.model.kinds import SourceState
+from pyhangtrace.model.nccl import NcclState
 from pyhangtrace.model.ras import RasAnswer
 
 SOURCE = "ras"
@@ -72,6 +73,7 @@ def collect(
     reader: GuardedReader,
     processes: Sequence[ProcessFacts],
     threads: Sequence[ThreadSample],
+    states: Sequence[NcclState] = (),
     *,
     mode: RasMode,
     asked: Sequence[int] = (),
@@ -80,7 +82,8 @@ def collect(
 ) -> Asked:
     """Asks the RAS service of processes that have NCCL loaded, if the mode and their state allow it.
 
-    `threads` are those of the whole job. Takes `deadline_s` at most, or eight seconds where the user asked by name.
+    `threads` are those of the whole job, `states` what NCCL's memory says of these processes. Takes `deadline_s` at
+    most, or eight seconds where the user asked by name.
     """
     if not processes:
         return Asked()
@@ -90,7 +93,7 @@ def collect(
     if mode is not RasMode.NEVER:
         found = nccl_version.collect(reader, members, deadline_s=min(0.5, deadline_s))
         versions = {parse_version(text) for text in found.values()}
-    known = hazards(threads, processes)
+    known = hazards(threads, processes, states)
     permits = [
         leave(mode, version, known, pid=next(iter(asked), members[0]))
         for version in sorted(versions, key=str) or (None,)
@@ -101,6 +104,9 @@ def collect(
             source=SOURCE, state=SourceState.SKIPPED, reason=refused.reason, fix=refused.fix
         )
         return Asked(coverage=(status,))
+    if not insists and all_here(states):
+        reason = "not needed: all ranks are on this host, and NCCL's memory was read"
+        return Asked(coverage=(SourceStatus(source=SOURCE, state=SourceState.SKIPPED, reason=reason),))
     port, off = _port(reader, members)
     if off is not None:
         return Asked(coverage=(SourceStatus(source=SOURCE, state=SourceState.ABSENT, reason=off),))

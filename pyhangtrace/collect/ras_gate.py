@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from pyhangtrace.model.evidence import ProcessFacts, ThreadSample
+from pyhangtrace.model.nccl import NcclCommunicator, NcclState
 
 Version = tuple[int, int, int]
 
@@ -127,19 +128,57 @@ def parse_version(text: str) -> Version | None:
     return (numbers[0], numbers[1], numbers[2] if len(numbers) > 2 else 0)
 
 
-def hazards(threads: Iterable[ThreadSample], processes: Iterable[ProcessFacts]) -> dict[Hazard, Known]:
-    """What stacks and states of the local processes show. Nothing excludes a hazard here: other hosts are not seen."""
+def hazards(
+    threads: Iterable[ThreadSample], processes: Sequence[ProcessFacts], states: Sequence[NcclState] = ()
+) -> dict[Hazard, Known]:
+    """What stacks, states and NCCL's own memory show of the local processes.
+
+    That all communicators of this host are whole counts as a word for the job; that all ranks answer only where all of
+    them are here.
+    """
     found = {Hazard.INITIALISING: Known.UNKNOWN, Hazard.SILENT_RANK: Known.UNKNOWN}
-    silent = False
+    if _all_whole(processes, states):
+        found[Hazard.INITIALISING] = Known.EXCLUDED
+        if all_here(states):
+            found[Hazard.SILENT_RANK] = Known.EXCLUDED
+    if any(_is_half(communicator) for state in states for communicator in state.communicators):
+        found[Hazard.INITIALISING] = Known.PRESENT
+    silent = any(process.gone or process.state in ("Z", "X") for process in processes)
     for thread in threads:
         silent = silent or thread.state in ("T", "t")
         for frame in thread.frames:
             name = frame.function.removeprefix("p")
             if name.partition("(")[0] in _NOT_WHOLE:
                 found[Hazard.INITIALISING] = Known.PRESENT
-    if silent or any(process.gone or process.state in ("Z", "X") for process in processes):
+    if silent:
         found[Hazard.SILENT_RANK] = Known.PRESENT
     return found
+
+
+def _all_whole(processes: Sequence[ProcessFacts], states: Sequence[NcclState]) -> bool:
+    """Whether the memory of every process was read, and has communicators that all are set up."""
+    read = {
+        state.pid
+        for state in states
+        if state.problem is None
+        and state.communicators
+        and all(comm.init_state == 0 and not _is_half(comm) for comm in state.communicators)
+    }
+    return bool(processes) and all(process.pid in read for process in processes)
+
+
+def _is_half(comm: NcclCommunicator) -> bool:
+    torn = comm.finalizing or comm.destroyed or comm.aborted or comm.revoked
+    return bool(comm.setting_up or comm.peers_known is False or torn)
+
+
+def all_here(states: Sequence[NcclState]) -> bool:
+    """Whether all ranks of all communicators are in the processes that were read."""
+    ranks: dict[tuple[int, int], set[int]] = {}
+    for state in states:
+        for comm in state.communicators:
+            ranks.setdefault((comm.comm_hash, comm.n_ranks), set()).add(comm.rank)
+    return bool(ranks) and all(len(found) == size for (_, size), found in ranks.items())
 
 
 def leave(mode: RasMode, version: Version | None, known: Mapping[Hazard, Known], *, pid: int) -> Leave:
@@ -161,7 +200,7 @@ def leave(mode: RasMode, version: Version | None, known: Mapping[Hazard, Known],
             continue
         state = known.get(danger.hazard, Known.UNKNOWN)
         if danger.text_only and version >= FIRST_WITH_JSON:
-            json_only = json_only or state is not Known.EXCLUDED
+            json_only = True  # other hosts may be in that state
             continue
         if state is Known.EXCLUDED:
             continue

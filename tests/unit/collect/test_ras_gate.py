@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,9 @@ from pyhangtrace.collect.ras_gate import (
     parse_version,
 )
 from pyhangtrace.collect.tasks import TASKS
-from pyhangtrace.model.evidence import Frame, ProcessFacts, ThreadSample
+from pyhangtrace.model.evidence import Frame, ProcessFacts, SourceStatus, ThreadSample
 from pyhangtrace.model.kinds import FrameKind, SourceState
+from pyhangtrace.model.nccl import NcclCommunicator, NcclState
 from tests.unit.collect.helpers import write
 
 NOTHING_KNOWN = {Hazard.INITIALISING: Known.UNKNOWN, Hazard.SILENT_RANK: Known.UNKNOWN}
@@ -64,7 +66,7 @@ def test_who_asks_gets_an_answer_where_nothing_is_known_against_it(
 def test_json_goes_around_the_code_that_fails() -> None:
     assert leave(RasMode.ASK, (2, 29, 7), NOTHING_KNOWN, pid=7).json_only
     assert leave(RasMode.SAFE, (2, 29, 7), ALL_WELL, pid=7).granted
-    assert not leave(RasMode.SAFE, (2, 29, 7), ALL_WELL, pid=7).json_only
+    assert not leave(RasMode.ASK, (2, 27, 7), NOTHING_KNOWN, pid=7).json_only
 
 
 def test_releases_that_are_not_known_or_have_none() -> None:
@@ -88,6 +90,68 @@ def test_what_stacks_show() -> None:
         assert hazards([thread(name)], []) == INITIALISING
     assert hazards([thread("poll", state="T")], []) == SILENT
     assert hazards([], [ProcessFacts(pid=7, state="Z")]) == SILENT
+
+
+def state(pid: int, rank: int, ranks: int = 2, **more: object) -> NcclState:
+    communicator = NcclCommunicator(
+        address=1, found_by="list", comm_hash=5, rank=rank, n_ranks=ranks, cuda_device=rank, init_state=0
+    )
+    whole = replace(communicator, **more)  # type: ignore[arg-type]
+    return NcclState(pid=pid, library="", build_id="", layout_from="dwarf", communicators=(whole,))
+
+
+BOTH = [ProcessFacts(pid=7), ProcessFacts(pid=8)]
+
+
+def test_what_memory_shows() -> None:
+    whole = [state(7, 0), state(8, 1)]
+    assert hazards([], BOTH, whole) == ALL_WELL
+    assert hazards([], BOTH, whole[:1]) == NOTHING_KNOWN  # of the other one nothing was read
+    assert hazards([], BOTH, [whole[0], replace(whole[1], problem="no time")]) == NOTHING_KNOWN
+    assert hazards([], BOTH, [whole[0], replace(whole[1], communicators=())]) == NOTHING_KNOWN
+    assert hazards([], BOTH, [whole[0], state(8, 1, init_state=None)]) == NOTHING_KNOWN
+    elsewhere = hazards([], BOTH, [state(7, 0, 3), state(8, 1, 3)])
+    assert elsewhere == {**NOTHING_KNOWN, Hazard.INITIALISING: Known.EXCLUDED}
+
+
+@pytest.mark.parametrize(
+    "half",
+    [{"init_state": 7}, {"peers_known": False}, {"finalizing": True}, {"destroyed": True}, {"aborted": True}],
+)
+def test_a_communicator_that_is_not_whole(half: dict[str, object]) -> None:
+    found = hazards([], BOTH, [state(7, 0), state(8, 1, **half)])
+    assert found[Hazard.INITIALISING] is Known.PRESENT
+
+
+def test_stacks_go_before_memory() -> None:
+    found = hazards([thread("ncclCommInitRank"), thread("poll", state="T")], BOTH, [state(7, 0), state(8, 1)])
+    assert found == {**INITIALISING, Hazard.SILENT_RANK: Known.PRESENT}
+
+
+def test_by_itself_it_asks_where_other_hosts_have_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[ras.Question] = []
+
+    def query(question: ras.Question, *, proc_root: str) -> tuple[None, SourceStatus]:
+        asked.append(question)
+        return None, SourceStatus(source="ras", state=SourceState.USED)
+
+    monkeypatch.setattr(ras, "query", query)
+    monkeypatch.setattr(
+        nccl_version, "collect", lambda reader, pids, deadline_s: dict.fromkeys(pids, "2.32.3")
+    )
+
+    def collect(states: list[NcclState]) -> SourceStatus:
+        with GuardedReader(TASKS) as reader:
+            answer = ras.collect(reader, BOTH, (), states, mode=RasMode.SAFE, asked=(8,), deadline_s=5.0)
+        return answer.coverage[0]
+
+    line = collect([state(7, 0), state(8, 1)])
+    assert (line.state, line.fix, asked) == (SourceState.SKIPPED, "", [])
+    assert "not needed" in line.reason
+    assert collect([state(7, 0, 4), state(8, 1, 4)]).state is SourceState.USED
+    (question,) = asked
+    assert (question.members, question.asked, question.json_only) == ((7, 8), (8,), True)
+    assert collect([state(7, 0, 4), state(8, 1, 4, init_state=7)]).state is SourceState.SKIPPED
 
 
 @pytest.mark.parametrize(
