@@ -183,6 +183,9 @@ _NATIVE: tuple[tuple[re.Pattern[str], Meaning, str, str], ...] = tuple(
         (r"\bc10d::(Lambda)?Work::wait\b|\bc10d::.*Work::wait\b", Meaning.COLLECTIVE, "unknown", "gloo"),
         (r"\bxla::cpu::GlooCommunicator::AllReduce\b", Meaning.COLLECTIVE, "all_reduce", "gloo"),
         (r"\bxla::cpu::GlooCommunicator::AllGather\b", Meaning.COLLECTIVE, "all_gather", "gloo"),
+        (r"\bxla::cpu::GlooCommunicator::AllToAll\b", Meaning.COLLECTIVE, "all_to_all", "gloo"),
+        (r"\bxla::cpu::GlooCommunicator::ReduceScatter\b", Meaning.COLLECTIVE, "reduce_scatter", "gloo"),
+        (r"\bxla::cpu::GlooCommunicator::CollectivePermute\b", Meaning.COLLECTIVE, "permute", "gloo"),
         # Of node: the event loop runs inside spawnSync until the child has ended.
         (r"\bnode::SyncProcessRunner::(Spawn|Run|TryInitializeAndRunLoop)", Meaning.CHILD, "spawnSync", ""),
         (r"^P?MPI_Allreduce\b", Meaning.COLLECTIVE, "all_reduce", "mpi"),

@@ -22,6 +22,10 @@ GROUP_LOCALS = ("group_to_use", "group", "process_group", "pg")
 DEFAULT_GROUP = "default_pg"
 MPI_WORLD = "MPI_COMM_WORLD"
 _LIBRARY = "torch/distributed/"
+# Operations that the recorder calls as the program does; others are made of them.
+_RECORDED_BY_NAME = frozenset(
+    {"all_reduce", "broadcast", "barrier", "reduce", "gather", "scatter", "all_gather"}
+)
 # What frames call an operation whose name they do not tell.
 UNNAMED = frozenset({"unknown", "wait_tensor", "_wait_tensor"})
 
@@ -87,6 +91,8 @@ class Groups:
         # Who waits for an operation that it began itself just now waits for the last one; of those that were begun
         # earlier it may wait for any, and whoever has not come to the first has come to none of them.
         operation = (found[0] if unnamed else found[-1]) if found else None
+        if operation is not None and not unnamed and not is_p2p and not _may_be(call.op, operation.op):
+            operation = None
         return Place(group=group, operation=operation)
 
     def _of_mpi(
@@ -100,6 +106,13 @@ class Groups:
         if group is None or not any(self.pid_of.get(rank) == sample.pid for rank in group.ranks):
             return None
         return Place(group=group)
+
+
+def _may_be(called: str, recorded: str) -> bool:
+    """Whether an operation that was begun can be the one that a frame shows; others may be under way beside it."""
+    if called == "monitored_barrier":
+        return False  # it is not recorded
+    return called == recorded or called not in _RECORDED_BY_NAME
 
 
 def awaited(facts: ProcessGroupFacts, *, of_all: bool) -> tuple[int, ...]:

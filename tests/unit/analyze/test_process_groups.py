@@ -228,3 +228,15 @@ def test_a_message_and_a_barrier_that_wait_for_each_other_are_no_order_of_groups
     verdict = analyze(evidence(*threads, groups=groups, count=2)).verdict
     assert verdict.cause is Kind.P2P_UNMATCHED
     assert all(who.part is Part.PARTY for who in verdict.culprits)
+
+
+def test_an_operation_under_way_that_the_frame_cannot_mean_is_not_taken_for_it() -> None:
+    groups = [recorded(group, 5) for group in grid()]
+    groups[0] = recorded(groups[0], 5, operation(5, "broadcast"))
+    for called in ("monitored_barrier", "all_reduce"):
+        threads = [in_group(100, None, called), *(b.asleep(pid, seconds=7200) for pid in (101, 102, 103))]
+        (collective,) = analyze(evidence(*threads, groups=groups)).collectives
+        assert (collective.op, collective.seq, collective.count) == (called, None, None)
+    threads[0] = in_group(100, None, "broadcast_object_list")
+    (collective,) = analyze(evidence(*threads, groups=groups)).collectives
+    assert collective.seq == 5
