@@ -202,9 +202,10 @@ def leave(mode: RasMode, version: Version | None, known: Mapping[Hazard, Known],
         if danger.text_only and version >= FIRST_WITH_JSON:
             json_only = True  # other hosts may be in that state
             continue
-        if state is Known.EXCLUDED:
+        if state is Known.EXCLUDED and not danger.hidden:
             continue
-        if state is Known.PRESENT or (danger.hidden and mode is RasMode.ASK):
+        # A hidden one may come while the query is on its way, or be on another host.
+        if state is Known.PRESENT or danger.hidden:
             there = "there is" if state is Known.PRESENT else "with"
             why = f"NCCL {name}: {danger.effect} {there} {danger.hazard.value}"
             return Leave(granted=False, reason=f"not asked: {why}", fix=force)
@@ -216,7 +217,7 @@ def leave(mode: RasMode, version: Version | None, known: Mapping[Hazard, Known],
         return Leave(
             granted=False,
             reason=f"not asked: NCCL {name}, {unsure.effect} with {unsure.hazard.value}",
-            fix=force if unsure.hidden else ask,
+            fix=ask,
         )
     if known.get(Hazard.INITIALISING) is not Known.EXCLUDED:
         # No failure is known, but this is where all of them were.

@@ -45,7 +45,7 @@ def test_without_a_word_of_the_user_nothing_unknown_is_risked(version: Version) 
     ("version", "known", "granted"),
     [
         ((2, 24, 3), NOTHING_KNOWN, False),
-        ((2, 26, 6), ALL_WELL, True),
+        ((2, 26, 6), ALL_WELL, False),
         ((2, 27, 7), NOTHING_KNOWN, True),
         ((2, 27, 7), INITIALISING, True),  # repaired there
         ((2, 27, 7), SILENT, False),
