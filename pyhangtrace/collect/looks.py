@@ -17,6 +17,7 @@ from pyhangtrace.collect import (
     nap_loops,
     open_mpi,
     stacks,
+    threads,
 )
 from pyhangtrace.collect.guarded import GuardedReader
 from pyhangtrace.collect.named_values import NAMED_LOCALS
@@ -121,6 +122,7 @@ class Looker:
                 if (lock.device, lock.inode) not in known_paths and lock.inode in awaited
             }
         )
+        samples = list(threads.with_later_moves(samples, self.proc_root))
         look = Look(
             mpi=self._mpi(pictures, before, left()),
             at_s=round(taken - self.began, 4) if self.began is not None else 0.0,
@@ -148,10 +150,10 @@ class Looker:
 
 def joined(first: Seen, more: Seen) -> Seen:
     """A look at the job and one at outsiders taken right after it, as one picture."""
-    threads = {(thread.pid, thread.tid): thread for thread in (*more.look.threads, *first.look.threads)}
+    samples = {(thread.pid, thread.tid): thread for thread in (*more.look.threads, *first.look.threads)}
     look = replace(
         first.look,
-        threads=tuple(threads[key] for key in sorted(threads)),
+        threads=tuple(samples[key] for key in sorted(samples)),
         tasks=_tasks_of_both(first, more),
         fds=_distinct_fds((*more.look.fds, *first.look.fds)),
         file_locks=_distinct_locks((*first.look.file_locks, *more.look.file_locks)),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from pyhangtrace.collect.procfs import PROC, numbers, printable, read_text
 from pyhangtrace.model.evidence import Frame, ThreadSample
@@ -42,6 +43,22 @@ def read_thread(pid: int, tid: int, proc_root: str = PROC) -> ThreadSample | Non
         running=running,
         frames=kernel_stack(folder) if stat.state == "D" else (),
     )
+
+
+def with_later_moves(samples: Iterable[ThreadSample], proc_root: str = PROC) -> tuple[ThreadSample, ...]:
+    """The same threads, those marked that ran since: what else was read meanwhile tells of a later wait.
+
+    Only threads that wait on descriptors are asked, whose locks and other ends are read after the stacks: who was
+    handed a lock in between would else stand as waiting for himself.
+    """
+    return tuple(_with_later_move(sample, proc_root) if sample.io_fds else sample for sample in samples)
+
+
+def _with_later_move(sample: ThreadSample, proc_root: str) -> ThreadSample:
+    run_ns, slices = parse_schedstat(read_text(f"{proc_root}/{sample.pid}/task/{sample.tid}/schedstat"))
+    if run_ns is None or sample.run_ns is None or (run_ns, slices) == (sample.run_ns, sample.slices):
+        return sample
+    return replace(sample, run_ns=run_ns, slices=slices, moved=True, asleep_for_s=None)
 
 
 def kernel_stack(folder: str) -> tuple[Frame, ...]:
