@@ -51,6 +51,9 @@ WHOSE_UNKNOWN = ": whose is not known"
 # How much later than a waiter fell asleep a thread must have been started to be no owner; clocks differ that much.
 _LATER_S = 0.5
 
+# Locks that their owner takes again without waiting.
+_RECURSIVE = frozenset({"python_rlock", "mutex_recursive"})
+
 # What is said of a semaphore of multiprocessing that is no lock.
 COUNTS = "it counts, so nobody holds it"
 
@@ -73,6 +76,10 @@ def lock_owner(scene: Scene, sample: ThreadSample) -> Owner | None:
     lock = sample.lock
     if lock is None or not lock.owner_tid:
         return None
+    if lock.kind in _RECURSIVE and lock.owner_tid == sample.tid and lock.shared_key is None:
+        return None  # its own thread would have got it: it has been handed on since
+    if (sample.pid, lock.owner_tid) not in scene.samples and changed_hands(scene, sample, lock):
+        return None
     if _started_later(scene, sample, lock):
         return Owner(pid=sample.pid, tid=lock.owner_tid, key=None, reused=True)
     here = (sample.pid, lock.owner_tid)
@@ -83,6 +90,21 @@ def lock_owner(scene: Scene, sample: ThreadSample) -> Owner | None:
         if elsewhere is not None:
             return Owner(pid=elsewhere[0], tid=elsewhere[1], key=elsewhere)
     return Owner(pid=sample.pid, tid=lock.owner_tid, key=None)
+
+
+def changed_hands(scene: Scene, sample: ThreadSample, lock: LockFacts) -> bool:
+    """Whether the owner was another one in an earlier look, or none tells that it was the same.
+
+    Threads that end soon after they had a lock leave their ids in it for a moment: only one who had it all the time can
+    have ended with it.
+    """
+    key = (sample.pid, sample.tid)
+    earlier = [before.lock for before in scene.samples.get(key, ())[:-1]]
+    return key in scene.began or any(
+        before is None
+        or (before.address, before.owner_tid, before.problem) != (lock.address, lock.owner_tid, lock.problem)
+        for before in earlier
+    )
 
 
 def _started_later(scene: Scene, sample: ThreadSample, lock: LockFacts) -> bool:

@@ -194,7 +194,8 @@ def python_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked |
             object=holders.lock_object(sample),
         )
     reused = owner is not None and owner.reused
-    gone = lock.kind == "python_rlock" and (reused or lock.problem == holders.NO_SUCH_OWNER)
+    lost = lock.problem == holders.NO_SUCH_OWNER and not holders.changed_hands(scene, sample, lock)
+    gone = lock.kind == "python_rlock" and (reused or lost)
     return changed(
         draft,
         kind=WaitKind.PYTHON_LOCK,

@@ -59,7 +59,7 @@ def progress(samples: Sequence[ThreadSample], times: Sequence[float]) -> Progres
     if last.asleep_for_s is not None and last.asleep_for_s >= max(elapsed, SETTLED_S):
         return Progress.UNMOVED
     if len(samples) == 1:
-        return Progress.UNSEEN
+        return Progress.MOVING if last.moved and not _waits_for_gil(last) else Progress.UNSEEN
     # Every thread has run once: zeros are a kernel that does not count.
     if not first.run_ns and not first.slices:
         return Progress.UNSEEN if same_place(samples) else Progress.MOVING

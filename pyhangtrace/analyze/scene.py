@@ -44,6 +44,7 @@ class Scene:
     teams: Mapping[Key, Place]
     services: Mapping[Key, str | None]
     workers: Mapping[int, tuple[Key, ...]]
+    began: frozenset[Key]  # not there yet when their process was first looked at
     queues: LockQueues
     calls: Mapping[int, str]
     fds: Mapping[tuple[int, int], FdFacts]
@@ -157,6 +158,7 @@ def build_scene(evidence: Evidence) -> Scene:
     times: dict[Key, list[float]] = {}
     newest: dict[int, set[int]] = {}
     fds: dict[tuple[int, int], FdFacts] = {}
+    began: set[Key] = set()
     for look in evidence.looks:
         here: dict[int, set[int]] = {}
         for sample in look.threads:
@@ -164,6 +166,8 @@ def build_scene(evidence: Evidence) -> Scene:
             if sample.tid in here.setdefault(sample.pid, set()):
                 continue
             here[sample.pid].add(sample.tid)
+            if sample.pid in newest and key not in samples:
+                began.add(key)
             samples.setdefault(key, []).append(sample)
             times.setdefault(key, []).append(look.at_s)
         newest.update(here)
@@ -203,6 +207,7 @@ def build_scene(evidence: Evidence) -> Scene:
         teams=teams,
         services=services,
         workers={pid: tuple(found) for pid, found in workers.items()},
+        began=frozenset(began),
         queues=lock_queues(newest_of),
         calls=syscalls.names(evidence.host.machine),
         fds=fds,

@@ -56,7 +56,7 @@ def classify(scene: Scene, key: Key) -> Blocked | None:
     if sample.state in ("Z", "X", "x"):
         return None
     call = recognise(sample.frames)
-    moved = progress(samples, scene.times[key])
+    moved = Progress.MOVING if key in scene.began else progress(samples, scene.times[key])
     draft = changed(
         _DRAFT,
         key=key,

@@ -316,3 +316,45 @@ def test_a_thread_that_was_started_after_everybody_fell_asleep_holds_nothing() -
     waits = [b.on_mutex(100, tid, owner=101, asleep_for_s=since) for tid, since in ((100, 60.0), (102, 2.0))]
     waits = [replace(one, lock=replace(one.lock, owner_age_s=30.0)) for one in waits if one.lock is not None]
     assert verdict_on(*waits, b.asleep(100, 101, seconds=9000)).cause is not Kind.LOCK_OWNER_GONE
+
+
+def on_rlock(tid: int, owner: int | None) -> ThreadSample:
+    """A thread of 100 in `acquire` of an RLock that records this owner; None: one that no thread is."""
+    waiting = b.on_python_lock(100, tid)
+    assert waiting.lock is not None
+    problem = None if owner is not None else NO_SUCH_OWNER
+    recorded = replace(
+        waiting.lock, kind="python_rlock", owner_tid=owner, owner_exact=owner is not None, problem=problem
+    )
+    return replace(waiting, lock=recorded)
+
+
+def of_two_looks(before: tuple[ThreadSample, ...], after: tuple[ThreadSample, ...]) -> Verdict:
+    main = b.asleep(100, seconds=9000)
+    looks = (b.look(main, *before, at=0.0), b.look(main, *after, at=0.1))
+    return analyze(b.evidence([b.process(100)], looks)).verdict
+
+
+def test_a_thread_does_not_wait_for_a_recursive_lock_that_it_has() -> None:
+    waiting = on_rlock(101, 101)
+    verdict = of_two_looks((waiting,), (waiting,))
+    assert verdict.confidence is not Confidence.PROVEN
+    assert not verdict.cycle
+
+
+def test_threads_that_come_and_go_are_in_no_deadlock() -> None:
+    mutual = (b.on_mutex(100, 101, owner=102), b.on_mutex(100, 102, owner=101, address=0x9000))
+    assert of_two_looks(mutual, mutual).state is State.HUNG
+    verdict = of_two_looks((), mutual)
+    assert verdict.state is not State.HUNG
+    assert not verdict.culprits
+
+
+def test_only_who_had_a_lock_in_all_looks_can_have_ended_with_it() -> None:
+    gone = on_rlock(101, None)
+    assert of_two_looks((gone,), (gone,)).cause is Kind.LOCK_OWNER_GONE
+    for before in (on_rlock(101, 103), on_rlock(101, 77)):
+        assert of_two_looks((before,), (gone,)).cause is not Kind.LOCK_OWNER_GONE
+    here, then = b.on_mutex(100, 101, owner=77), b.on_mutex(100, 101, owner=78)
+    assert of_two_looks((here,), (here,)).cause is Kind.LOCK_OWNER_GONE
+    assert of_two_looks((then,), (here,)).cause is not Kind.LOCK_OWNER_GONE
