@@ -8,6 +8,7 @@ from dataclasses import replace
 from pyhangtrace.analyze.blocked import Blocked, Standing, changed
 from pyhangtrace.analyze.calls import first_own_frame
 from pyhangtrace.analyze.fronts import front
+from pyhangtrace.analyze.leaving import absent_key
 from pyhangtrace.analyze.nccl_calls import match_messages, match_set_up
 from pyhangtrace.analyze.nccl_comms import (
     Joined,
@@ -18,6 +19,7 @@ from pyhangtrace.analyze.nccl_comms import (
     counted,
     join,
     lag,
+    last,
     parting,
 )
 from pyhangtrace.analyze.progress import Progress
@@ -47,6 +49,8 @@ def match(scene: Scene, waits: dict[Key, Blocked], found: list[Collective]) -> K
         apart = parting(joined)
         if apart is not None:
             parted = _say_parting(scene, waits, joined, apart, found) or parted
+        elif not joined.complete:
+            _say_gone(scene, waits, joined, kept, found)
     for key, open_ones in kept.items():
         _attach(waits, key, open_ones)
     return parted
@@ -112,6 +116,52 @@ def _say_lag(
     targets = tuple(dict.fromkeys(front(scene, waits, member.pid) for member in late.behind))
     for key in waiting:
         kept.setdefault(key, []).append((name, late.operation, joined, targets))
+
+
+def _say_gone(
+    scene: Scene,
+    waits: Mapping[Key, Blocked],
+    joined: Joined,
+    kept: dict[Key, list[tuple[str, Operation, Joined, tuple[Key, ...]]]],
+    found: list[Collective],
+) -> None:
+    """All who are left have launched the same and wait for it: ranks that have failed will not come.
+
+    Nobody knows what those had launched. Who ended without an error may have done its part.
+    """
+    newest = last(joined)
+    numbers = {member.comm.rank: scene.who.rank(member.pid) for member in joined.members}
+    if newest is None or scene.who.world_size != joined.n_ranks:
+        return
+    if any(rank != number for rank, number in numbers.items()):
+        return
+    gone = {rank: absent_key(scene, rank) for rank in sorted(set(range(joined.n_ranks)) - set(numbers))}
+    if any(rank not in scene.who.ranks_missing or not scene.exit_status(key) for rank, key in gone.items()):
+        return
+    waiting = {member.pid: _gpu_waits(scene, waits, member.pid) for member in joined.members}
+    if not all(waiting.values()):
+        return
+    seq, operation = newest
+    name = f"c{len(found)}"
+    found.append(
+        Collective(
+            id=name,
+            group=joined.name,
+            backend="nccl",
+            op=operation.op,
+            seq=seq,
+            count=operation.count,
+            dtype=operation.dtype,
+            root=operation.root,
+            expected=tuple(range(joined.n_ranks)),
+            entered=tuple(sorted(numbers)),
+            missing=tuple(gone),
+            sources=(_SOURCE,),
+        )
+    )
+    for keys in waiting.values():
+        for key in keys:
+            kept.setdefault(key, []).append((name, operation, joined, tuple(gone.values())))
 
 
 def _of(scene: Scene, joined: Joined, members: Sequence[Member]) -> tuple[int, ...]:

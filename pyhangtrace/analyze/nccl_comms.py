@@ -174,6 +174,18 @@ def _ordered(members: Sequence[Member]) -> bool:
     )
 
 
+def last(joined: Joined) -> tuple[int, Operation] | None:
+    """The number of the newest collective that all ranks seen here have launched, and which it is; None if they have
+    not all launched the same, or nothing.
+    """
+    if len({member.counts for member in joined.members}) != 1 or joined.members[0].total == 0:
+        return None
+    newest = {tail[-1] for member in joined.members if (tail := _tail(member))}
+    if len(newest) > 1:
+        return None
+    return joined.members[0].total, newest.pop() if newest else Operation(op="unknown")
+
+
 def parting(joined: Joined) -> Parting | None:
     """How ranks that have launched equally much differ, in the newest launches that are still recorded; None if they
     do not, or if not all ranks are seen.

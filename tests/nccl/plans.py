@@ -69,6 +69,11 @@ def stopped() -> Plan:
     return _together([REDUCE, WAIT], [REDUCE, WAIT], [["stop"]], name="stopped", waits={2: Waits.STOPPED})
 
 
+def killed() -> Plan:
+    """The last rank is killed while the others go on."""
+    return _together([REDUCE, WAIT], [REDUCE, WAIT], [["die"]], name="killed", waits={2: Waits.ENDED})
+
+
 def crossed() -> Plan:
     """Two communicators of the same ranks, used in opposite order; each rank waits for its first one."""
     begin: list[Step] = [["join", 0], ["join", 1], REDUCE, ["all_reduce", 1, COUNT, DTYPE]]

@@ -250,3 +250,15 @@ def test_who_is_in_the_set_up_of_an_unknown_communicator_is_not_missing() -> Non
     states = [state(100 + rank, comm(rank, {}, init_state=7)) for rank in range(2)]
     report = analyze(job([setting_up(100), setting_up(101), setting_up(102)], states))
     assert report.verdict.culprits == ()
+
+
+def test_who_waits_for_its_own_gpu_is_not_proven_to_hang() -> None:
+    """Its kernels may take their time: it is behind, and whether it will come nobody can tell."""
+    report = analyze(
+        job(
+            [on_gpu(100), on_gpu(101), on_gpu(102)],
+            [state(100 + rank, comm(rank, {ALL_REDUCE: 4 if rank < 2 else 3})) for rank in range(3)],
+        )
+    )
+    assert report.collectives[0].missing == (2,)
+    assert report.verdict.state is State.UNKNOWN
