@@ -7,12 +7,16 @@ from collections.abc import Iterable, Sequence
 from pyhangtrace.analyze.blocked import GROUP_KINDS
 from pyhangtrace.analyze.calls import path_has
 from pyhangtrace.analyze.finding import Case, Finding
+from pyhangtrace.analyze.retries import is_young, who_tries
 from pyhangtrace.analyze.scene import Key
 from pyhangtrace.analyze.words import ENDED_BY, waiting, where, who
-from pyhangtrace.model.kinds import Kind, WaitKind
+from pyhangtrace.model.kinds import Confidence, Kind, WaitKind
 
 _FILES = frozenset({WaitKind.FILE_LOCK, WaitKind.LOCK_FILE})
 _MEETINGS = GROUP_KINDS | {WaitKind.BARRIER}
+_SIGNALS = frozenset({WaitKind.CONDITION, WaitKind.SEMAPHORE, WaitKind.QUEUE})
+_SIGNALLED = "release the lock before waiting for what only a thread can give that needs the lock"
+_TASKS = "let all tasks take the locks in the same order, and none await one that awaits it"
 _IPC = frozenset({WaitKind.PIPE, WaitKind.SOCKET, WaitKind.POLL, WaitKind.QUEUE})
 
 _DEBUGGERS = ("pdb.py", "bdb.py", "ipdb/__main__.py", "IPython/core/debugger.py", "debugpy/", "pydevd.py")
@@ -27,7 +31,12 @@ def for_cycle(case: Case, finding: Finding) -> list[str]:
         return [_messages(case, finding.cycle)]
     if kinds <= _MEETINGS:
         return []
-    return [_for_kinds(kinds, alone=len(finding.cycle) == 1), _end_one(case, finding)]
+    if _among_tasks(case, finding):
+        return [_TASKS, _cancel_one(case, finding)]
+    alone = len(finding.cycle) == 1
+    if kinds & _SIGNALS and len({key[0] for key in finding.cycle}) == 1 and not alone:
+        return [_SIGNALLED, _end_one(case, finding)]
+    return [_for_kinds(kinds, alone=alone), _end_one(case, finding)]
 
 
 def _for_kinds(kinds: set[WaitKind], *, alone: bool) -> str:
@@ -51,8 +60,29 @@ def _for_kinds(kinds: set[WaitKind], *, alone: bool) -> str:
 
 
 def _end_one(case: Case, finding: Finding) -> str:
+    trying = who_tries(case, finding.cycle)
+    if is_young(case, finding.cycle):
+        told = "; ".join(f"{who(case, key)}{where(case, key)}" for key in trying[:4])
+        return f"see for how long it is tried again: it ends only if one of these stops trying: {told}"
     pids = sorted({key[0] for key in finding.cycle})
-    return f"it does not recover by itself: end {' or '.join(f'pid {pid}' for pid in pids[:4])}"
+    unless = ", unless one stops trying" if trying else ""
+    return f"it does not recover by itself{unless}: end {' or '.join(f'pid {pid}' for pid in pids[:4])}"
+
+
+def _among_tasks(case: Case, finding: Finding) -> bool:
+    """Tasks of one event loop that wait for each other."""
+    return any(
+        wait.kind is WaitKind.POLL and wait.cause is Kind.LOCK_CYCLE
+        for key in finding.cycle
+        if (wait := case.waits.get(key)) is not None
+    )
+
+
+def _cancel_one(case: Case, finding: Finding) -> str:
+    pids = " or ".join(f"pid {pid}" for pid in sorted({key[0] for key in finding.cycle})[:4])
+    if finding.confidence is Confidence.POSSIBLE:
+        return f"none of them goes on unless one is cancelled, which a timer of the loop in {pids} may do"
+    return f"none of them goes on unless one is cancelled: if nothing does that, end {pids}"
 
 
 def _messages(case: Case, keys: Sequence[Key]) -> str:

@@ -228,7 +228,8 @@ def _knot(waits: Mapping[Key, Blocked], graph: _Graph, ring: tuple[_Node, ...]) 
             # The loop goes on for its other tasks; these do not.
             progress=Progress.REARMED if _goes_on(wait) else wait.progress,
             cause=Kind.LOCK_CYCLE if among_tasks else Kind.UNKNOWN,
-            basis=Confidence.LIKELY,
+            # Whoever has a timer in the loop may yet cancel one.
+            basis=Confidence.POSSIBLE if _keeps_timers(graph, waits, key) else Confidence.LIKELY,
             object=WaitObject(name=f"{word} {names}" if among_tasks else python_objects.FUTURE),
             targets=(following,),
             candidates=(following,),
@@ -238,6 +239,13 @@ def _knot(waits: Mapping[Key, Blocked], graph: _Graph, ring: tuple[_Node, ...]) 
             evidence=(*wait.evidence, *(told or (f"the future is that of task {graph.tasks[after].name}",))),
         )
     return found
+
+
+def _keeps_timers(graph: _Graph, waits: Mapping[Key, Blocked], key: Key) -> bool:
+    """Whether something in the loop of a thread is due at some time."""
+    if waits[key].ends_by_itself:
+        return True
+    return any(task.wakes_in_s is not None for task in graph.tasks.values() if (task.pid, task.tid) == key)
 
 
 def _goes_on(wait: Blocked) -> bool:
@@ -333,7 +341,9 @@ def _awaits(graph: _Graph, node: _Node, task: TaskSample | None = None) -> str:
     needed = graph.edges.get(node, ())
     threads = [str(each[1]) for each in needed if each[1] > 0]
     if task.lock is not None and needed and needed[-1] in graph.tasks:
-        return f"awaits {task.awaits} of a lock that task {graph.tasks[needed[-1]].name} has"
+        return (
+            f"awaits {task.awaits} of the lock at {task.lock:#x} that task {graph.tasks[needed[-1]].name} has"
+        )
     if threads and task.needs:
         return f"awaits {task.awaits}, run by thread {', '.join(threads)}"
     if task.current:

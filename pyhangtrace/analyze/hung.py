@@ -30,6 +30,7 @@ from pyhangtrace.analyze.finding import (
 )
 from pyhangtrace.analyze.graph import Fate, Judged
 from pyhangtrace.analyze.report_frames import report_frame
+from pyhangtrace.analyze.retries import is_young
 from pyhangtrace.analyze.scene import Key
 from pyhangtrace.model.evidence import Frame
 from pyhangtrace.model.kinds import Confidence, Edge, FrameKind, Kind, Part, State, WaitKind
@@ -107,12 +108,14 @@ def _best_seed(case: Case, hung: Sequence[Key]) -> Key:
 
     ends = case.judged.ends()
     inner = _waited_for(case, hung)
+    young = {key for cycle in case.judged.cycles if is_young(case, cycle) for key in cycle}
 
-    def key_of(seed: Key) -> tuple[int, bool, int, tuple[int, int, int]]:
-        sure = case.judged.fate(ends[seed]) in (Fate.CYCLE, Fate.STOPPED, Fate.GONE)
+    def key_of(seed: Key) -> tuple[int, bool, bool, int, tuple[int, int, int]]:
+        may_end = ends[seed] in young
+        sure = case.judged.fate(ends[seed]) in (Fate.CYCLE, Fate.STOPPED, Fate.GONE) and not may_end
         followed = case.judged.outcomes[seed].via is not None
         guessed = int(case.waits[seed].edge is Edge.ANY and case.waits[seed].holder is None)
-        return (0 if sure else 1 if followed else 2), seed in inner, guessed, case.order(seed)
+        return (0 if sure else 1 if followed else 2), may_end, seed in inner, guessed, case.order(seed)
 
     return min(hung, key=key_of)
 
@@ -170,7 +173,8 @@ def _deadlock(
     waits = case.waits
     cause = cause_of_cycle([waits[key] for key in cycle])
     symptom = symptom_of(case.scene, waits, chain, cycle)
-    confidence = confidence_of(waits, chain, cycle, Fate.CYCLE)
+    young = is_young(case, cycle)
+    confidence = Confidence.POSSIBLE if young else confidence_of(waits, chain, cycle, Fate.CYCLE)
     others = _other_cycles(case, cycle, confidence)
     caught = {key for one in (cycle, *others) for key in one}
     guessed = {
@@ -207,6 +211,7 @@ def _other_cycles(case: Case, cycle: tuple[Key, ...], confidence: Confidence) ->
         if other != cycle
         and all(case.waits[key].service is None and case.waits[key].kind not in GROUP_KINDS for key in other)
         and not weaker(confidence_of(case.waits, other, other, Fate.CYCLE), confidence)
+        and (confidence is Confidence.POSSIBLE or not is_young(case, other))
     )
 
 

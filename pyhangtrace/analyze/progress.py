@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum
 
-from pyhangtrace.analyze.calls import python_frames
+from pyhangtrace.analyze.calls import path_has, python_frames
 from pyhangtrace.model.evidence import Frame, ThreadSample
 from pyhangtrace.model.kinds import FrameKind
 
@@ -167,7 +167,10 @@ def same_place(samples: Sequence[ThreadSample]) -> bool:
 def _place(sample: ThreadSample) -> tuple[object, ...]:
     stack = tuple((frame.function, frame.file, frame.line) for frame in python_frames(sample.frames))
     native = () if stack else tuple(_native(sample.frames))
-    return sample.syscall, sample.lock.uaddr if sample.lock else None, sample.io_fds, stack, native
+    # A condition of Python makes a lock of its own for each time that one waits for it.
+    fresh = bool(stack) and stack[0][0].rpartition(".")[2] == "wait" and path_has(stack[0][1], "threading.py")
+    word = sample.lock.uaddr if sample.lock is not None and not fresh else None
+    return sample.syscall, word, sample.io_fds, stack, native
 
 
 def _native(frames: Sequence[Frame]) -> list[str]:

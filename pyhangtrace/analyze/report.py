@@ -10,6 +10,7 @@ from pyhangtrace.analyze.fronts import settle_fronts
 from pyhangtrace.analyze.graph import judge
 from pyhangtrace.analyze.patience import outsiders, patience
 from pyhangtrace.analyze.scene import build_scene
+from pyhangtrace.analyze.sole_wakers import settle_sole_wakers
 from pyhangtrace.analyze.verdict import find
 from pyhangtrace.analyze.waits import classify
 from pyhangtrace.model.evidence import Evidence
@@ -41,6 +42,6 @@ def outsiders_wanted(evidence: Evidence) -> tuple[int, ...]:
 def _conclude(evidence: Evidence) -> tuple[Case, Finding]:
     scene = build_scene(evidence)
     waits = {key: wait for key in scene.thread_keys() if (wait := classify(scene, key)) is not None}
-    matched = match(scene, settle_fronts(scene, settle_tasks(scene, waits)))
+    matched = match(scene, settle_fronts(scene, settle_tasks(scene, settle_sole_wakers(scene, waits))))
     case = Case(scene=scene, matched=matched, judged=judge(scene, matched.waits))
     return case, find(scene, matched, case.judged)

@@ -114,10 +114,31 @@ def _find(case: Case, scene: Scene, matched: Matched, judged: Judged) -> Finding
     ]
     if naps or kept:
         return undecided(case, naps or kept)
+    crossed = _may_be_crossed(case)
+    if crossed:
+        return Finding(state=State.UNKNOWN, cause=Kind.UNKNOWN, victims=crossed, chain=crossed[:1])
     if not is_idle(case):
         # All wait for each other in ways that record nobody: neither a hang that is proven nor an idle program.
         return Finding(state=State.UNKNOWN, cause=Kind.UNKNOWN)
     return Finding(state=State.IDLE, confidence=Confidence.LIKELY)
+
+
+def _may_be_crossed(case: Case) -> tuple[Key, ...]:
+    """Threads of one process that want different plain Python locks, which each may have of the other one."""
+    wanted: dict[int, dict[str | None, Key]] = {}
+    for key in sorted(case.waits, key=case.order):
+        wait = case.waits[key]
+        alone = wait.kind is WaitKind.PYTHON_LOCK and wait.holder is None and not wait.targets
+        if (
+            not alone
+            or wait.service is not None
+            or wait.call is not None
+            or wait.standing is not Standing.FIRM
+        ):
+            continue
+        if (wait.since_s or 0.0) >= SETTLED_S and wait.progress is Progress.UNMOVED:
+            wanted.setdefault(key[0], {}).setdefault(wait.object.address, key)
+    return next((tuple(keys.values()) for keys in wanted.values() if len(keys) > 1), ())
 
 
 def _holder_open(wait: Blocked) -> bool:

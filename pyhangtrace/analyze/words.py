@@ -10,6 +10,7 @@ from pyhangtrace.analyze.finding import Case, Finding, Named
 from pyhangtrace.analyze.phase import phase_of
 from pyhangtrace.analyze.process_groups import DEFAULT_GROUP
 from pyhangtrace.analyze.python_objects import FUTURE
+from pyhangtrace.analyze.retries import is_young, who_tries
 from pyhangtrace.analyze.scene import Key
 from pyhangtrace.analyze.spinning import loop_of
 from pyhangtrace.analyze.states import FREEZER
@@ -250,6 +251,10 @@ def _sentence(case: Case, finding: Finding) -> str:
         ]
         more = len(finding.other_cycles) - _MOST_CYCLES
         rest = f" {more} more like these." if more > 0 else ""
+        if is_young(case, finding.cycle):
+            tried = ", ".join(who(case, key) for key in who_tries(case, finding.cycle))
+            told[0] = f"Threads wait for each other, which ends only if one stops trying ({tried}): {told[0]}"
+            return f"{'. Another one: '.join(told)}.{rest}{_behind(case, finding)}"
         return f"Deadlock: {'. Another one: '.join(told)}.{rest}{_behind(case, finding)}"
     if not finding.victims and all(one.part is Part.PARTY for one in finding.named) and finding.named:
         steps = "; ".join(
@@ -370,6 +375,10 @@ def _operations(case: Case, finding: Finding) -> str:
 
 
 def _unknown(case: Case, finding: Finding) -> str:
+    if len(finding.victims) > 1 and len({key[0] for key in finding.victims}) == 1:
+        told = "; ".join(f"{who(case, key)} {waiting(case, key)}" for key in finding.victims[:_MOST_TOLD])
+        more = f"; {len(finding.victims) - _MOST_TOLD} more" if len(finding.victims) > _MOST_TOLD else ""
+        return f"Not decided: {told}{more}. {_open(case, finding.victims[:1])}"
     if finding.victims:
         end = finding.chain[-1] if len(finding.chain) > 1 else None
         rest = f"; {who(case, end)} {waiting(case, end)}" if end is not None else ""

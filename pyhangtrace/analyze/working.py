@@ -48,6 +48,9 @@ _OF_SOMEBODY = frozenset(
     }
 )
 
+# Locks of one process, of which nobody keeps the others out while he waits for work.
+_KEPT_OUT = frozenset({WaitKind.MUTEX, WaitKind.RWLOCK, WaitKind.PYTHON_LOCK})
+
 # Waits for somebody to come to an end, or to a place where the others are already.
 _FOR_THE_END = frozenset(
     {
@@ -164,6 +167,7 @@ def short(case: Case, found: Sequence[Key]) -> Finding | None:
     """A timer that ends soon keeps the others waiting."""
     found = [key for key in found if len(case.judged.chain(key)) > 1]
     found = [key for key in found if _waits_for_a_step(case.waits[key]) or _waits_for_a_nap(case, key)]
+    found = [key for key in found if not _waits_aside(case, key)]
     if not found:
         return None
     seed = found[0]
@@ -171,7 +175,13 @@ def short(case: Case, found: Sequence[Key]) -> Finding | None:
     in_group = case.waits[seed].kind in GROUP_KINDS
     nap = _nap(case, chain[-1])
     if not in_group and nap < _STRAGGLER_S:
-        return None
+        kept = [key for key in found if _is_kept_out(case, key)]
+        settled = [key for key in kept if (case.waits[key].since_s or 0.0) >= SETTLED_S]
+        if settled:
+            return undecided(case, settled)
+        # It may be let in yet.
+        looks_on = kept and case.scene.evidence.window_s < SETTLED_S
+        return Finding(state=State.RUNNING, chain=case.judged.chain(kept[0])) if looks_on else None
     if (nap < _STRAGGLER_S or not in_group) and not _waited_long(case, found):
         # Naps like these are how loops poll: nobody is late yet.
         return Finding(state=State.RUNNING, chain=chain)
@@ -184,6 +194,26 @@ def short(case: Case, found: Sequence[Key]) -> Finding | None:
         # Who sends now and then is late only if an answer is due, and that does not show.
         finding = replace(finding, confidence=Confidence.POSSIBLE)
     return finding
+
+
+def _waits_aside(case: Case, key: Key) -> bool:
+    """A thread that is there to wait for a child, while the first one of its process listens to the world."""
+    first = case.scene.threads_of(key[0])[0]
+    return key != first and case.waits[key].kind is WaitKind.CHILD and first in case.judged.listening
+
+
+def _is_kept_out(case: Case, key: Key) -> bool:
+    """Behind a lock of somebody who naps again and again: he looks for something, and what that is does not show."""
+    wait = case.waits[key]
+    if (
+        wait.kind not in _KEPT_OUT
+        or wait.progress is not Progress.UNMOVED
+        or (wait.since_s or 0.0) < SETTLED_S
+    ):
+        return False
+    chain = case.judged.chain(key)
+    # One of these naps is no longer than others are: the lock was kept over many.
+    return wait.holder is not None and (wait.since_s or 0.0) > 2 * _nap(case, chain[-1])
 
 
 def _straggling(case: Case, state: State, found: Sequence[Key], chain: tuple[Key, ...], end: Fate) -> Finding:

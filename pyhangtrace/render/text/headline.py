@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyhangtrace.model.kinds import Kind, Part, State, WaitKind
+from pyhangtrace.model.kinds import Confidence, Kind, Part, State, WaitKind
 from pyhangtrace.model.report import Culprit, Report
 from pyhangtrace.render.text.words import numbers, plural, plural_verb, thread_label
 
@@ -86,7 +86,10 @@ def headline_title(report: Report) -> str:
             return f"{first} keeps the other threads of its process waiting"
         return f"{first} keeps {who} waiting" if waiting else _alone(first, what)
     if parties:
-        return _together(_names(report, parties), what, several=len(parties) > 1)
+        names = _names(report, parties)
+        if what is Kind.LOCK_CYCLE and verdict.confidence is Confidence.POSSIBLE:
+            return f"{names} {'wait' if len(parties) > 1 else 'waits'} in a circle that one may yet leave"
+        return _together(names, what, several=len(parties) > 1)
     words = {
         State.RUNNING: "everything moves",
         State.IDLE: "everybody waits for work from outside",

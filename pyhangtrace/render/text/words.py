@@ -48,6 +48,9 @@ _WITH_HOLDER: dict[WaitKind, str] = {
     WaitKind.GIL: "waits for the GIL, held by",
 }
 # What nobody of the job ends, by the name that the wait carries.
+# Names of the object of an event loop whose tasks wait for each other.
+_TASKS = ("task ", "tasks ")
+
 _OUTSIDE = {"connection": "waits for a connection", "signal": "waits for a signal"}
 _STACKS_FROM = {
     StackFrom.REPAIRED: "(stack repaired)",
@@ -170,6 +173,9 @@ def wait_words(wait: Wait, report: Report, *, known: Collection[int] = ()) -> st
     if wait.kind in (WaitKind.POLL, WaitKind.SOCKET) and thing.name in _OUTSIDE:
         at = f" on {clean(thing.path)}" if thing.path and not thing.path.startswith(_SAYS_ITS_KIND) else ""
         return f"{_OUTSIDE[thing.name]}{at}"
+    if wait.kind is WaitKind.POLL and thing.name and thing.name.startswith(_TASKS):
+        alone = "," not in thing.name
+        return f"waits for {clean(thing.name)}, which {'awaits itself' if alone else 'await each other'}"
     if wait.kind is WaitKind.POLL and not thing.path and not wait.holder:
         return "waits for events"
     if wait.kind is WaitKind.RENDEZVOUS:

@@ -85,7 +85,8 @@ CASES = (
             waits(
                 what,
                 _LOOKS,
-                withheld("main", "worker"),
+                # Which one it is that could is a rule about frames, and needs to be seen at rest.
+                replace(withheld("main", "worker"), cycle=True),
                 f"a thread looks now and then for {thing} that comes from one which wants its lock",
                 slow=what != "event",
             ),
@@ -93,6 +94,20 @@ CASES = (
                 f"{what}-works", _WORKS, healthy(*NOT_HUNG), "the same with one that is at work", slow=True
             ),
         )
+    ),
+    case(
+        "signal-needs-lock",
+        "a thread waits for an event that only one could set, which wants its lock",
+        (PYTHON, "{programs}/timed_waits.py", "signal"),
+        _LOOKS,
+        cycle(("main", "worker")),
+    ),
+    case(
+        "trylock-naps",
+        "a thread naps until a lock is free, whose holder wants its own lock",
+        (PYTHON, "{programs}/timed_waits.py", "trylock"),
+        {"main": ANY, "worker": LOCK},
+        withheld("main", "worker"),
     ),
     waits(
         "child",

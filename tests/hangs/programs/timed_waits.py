@@ -110,6 +110,31 @@ def event(run):
     run(done.set, look)
 
 
+def signal(run):
+    done = threading.Event()
+    run(done.set, lambda _: done.wait())
+
+
+def trylock():
+    """Naps until a lock is free that another thread has, which waits for the first one's."""
+    first, second = threading.RLock(), threading.RLock()
+    taken = threading.Event()
+
+    def work():
+        with second:
+            taken.set()
+            announce.member("worker")
+            with first:
+                pass
+
+    with first:
+        start(work)
+        taken.wait()
+        announce.member("main")
+        while not second.acquire(blocking=False):
+            time.sleep(0.05)
+
+
 def items(run):
     results = queue.Queue()
 
@@ -229,6 +254,8 @@ WHAT = {
     "keep": keep,
     "give-up": give_up,
     "child": child,
+    "signal": lambda: signal(holds_what_it_needs),
+    "trylock": trylock,
     "poll": lambda: poll(beats_after=10**9),
     "poll-beats": lambda: poll(beats_after=20),
     "nap-join": nap_behind_join,

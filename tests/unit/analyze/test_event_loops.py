@@ -92,7 +92,21 @@ def test_tasks_that_want_each_others_locks_are_a_likely_deadlock() -> None:
         Kind.LOCK_CYCLE,
         Confidence.LIKELY,
     )
-    assert "task one awaits Lock.acquire of a lock that task two has" in report.waits[0].evidence
+    assert "task one awaits Lock.acquire of the lock at 0x52 that task two has" in report.waits[0].evidence
+
+
+def test_a_timer_of_the_loop_may_yet_cancel_one_of_them() -> None:
+    ring = (locking("one", 0x1000, 0x52, 0x51), locking("two", 0x2000, 0x51, 0x52))
+    watchdog = task("dog", 0x3000, None, awaits="sleep", wakes_in_s=0.3)
+    alone, watched = report_of(*ring).verdict, report_of(*ring, watchdog).verdict
+    assert (watched.state, watched.confidence) == (State.HUNG, Confidence.POSSIBLE)
+    assert "tasks one, two, which await each other" in watched.summary or "tasks two, one" in watched.summary
+    for verdict in (alone, watched):
+        told = " ".join(verdict.next_steps)
+        assert "cancelled" in told
+        assert "write" not in told
+        assert "recover" not in told
+    assert "end pid" not in " ".join(watched.next_steps)
 
 
 def test_task_that_wants_the_lock_it_has_awaits_itself() -> None:

@@ -27,3 +27,15 @@ def test_a_poll_at_another_place_has_moved() -> None:
     first = b.on_fd(100, fd=5, timeout_s=5.0, asleep_for_s=4.9, frames=(b.py("one", line=1),))
     last = b.replace(b.moved(first), asleep_for_s=0.1, frames=(b.py("one", line=2),))
     assert progress((first, last), TIMES) is Progress.MOVING
+
+
+def test_a_condition_of_python_that_is_waited_for_anew_is_the_same_in_spite_of_its_new_lock() -> None:
+    frames = (b.py("Condition.wait", b.THREADING), b.py("Event.wait", b.THREADING), b.py("main"))
+    first = b.on_python_lock(100, frames=frames, timeout_s=0.4, asleep_for_s=0.3)
+    assert first.lock is not None
+    fresh = b.replace(first.lock, address=0x6600, uaddr=0x6600)
+    last = b.replace(b.moved(first), asleep_for_s=0.1, lock=fresh)
+    assert progress((first, last), TIMES) is Progress.REARMED
+    plain = (b.py("main"),)
+    first, last = b.replace(first, frames=plain), b.replace(last, frames=plain)
+    assert progress((first, last), TIMES) is Progress.MOVING

@@ -51,7 +51,41 @@ def test_one_that_tries_again_is_caught_if_nobody_was_woken_meanwhile() -> None:
         b.evidence([b.process(100)], (b.look(again, sleeps_on), b.look(later, sleeps_on, at=0.1)))
     )
     assert (report.verdict.state, report.verdict.cause) == (State.HUNG, Kind.LOCK_CYCLE)
-    assert report.verdict.confidence is Confidence.LIKELY
+    assert report.verdict.confidence is Confidence.POSSIBLE
+
+
+@pytest.mark.parametrize(("slept", "sure"), [(9.5, Confidence.POSSIBLE), (75.0, Confidence.LIKELY)])
+def test_a_circle_in_which_one_tries_again_is_likely_when_it_has_stood_for_a_minute(
+    slept: float, sure: Confidence
+) -> None:
+    again, later = rearmed(timed(201, owner=202, left=0.05))
+    sleeps_on = b.on_mutex(100, 202, owner=201, asleep_for_s=slept)
+    joins = b.sleeper(
+        100,
+        frames=(b.py("Thread.join", b.THREADING), b.py("main")),
+        named_values=(b.local("Thread.join", "_native_id", 202),),
+        asleep_for_s=500.0,
+    )
+    looks = (b.look(again, sleeps_on, joins), b.look(later, sleeps_on, joins, at=0.1))
+    verdict = analyze(b.evidence([b.process(100)], looks)).verdict
+    assert (verdict.state, verdict.confidence) == (State.HUNG, sure)
+    assert {(who.tid, who.part) for who in verdict.culprits} == {(201, Part.PARTY), (202, Part.PARTY)}
+    told = " ".join((verdict.summary, *verdict.next_steps))
+    assert "stops trying" in told
+    assert ("does not recover" in told, "end pid" in told) == ((sure is Confidence.LIKELY,) * 2)
+
+
+def test_a_deadlock_without_a_way_out_goes_before_one_that_is_tried_again() -> None:
+    again, later = rearmed(timed(201, owner=202, left=0.05))
+    others = (
+        b.on_mutex(100, 202, owner=201),
+        b.on_mutex(100, 301, owner=302, address=0x9100),
+        b.on_mutex(100, 302, owner=301, address=0x9200),
+    )
+    looks = (b.look(again, *others), b.look(later, *others, at=0.1))
+    verdict = analyze(b.evidence([b.process(100)], looks)).verdict
+    assert (verdict.state, verdict.confidence) == (State.HUNG, Confidence.PROVEN)
+    assert {who.tid for who in verdict.culprits} == {301, 302}
 
 
 def test_two_that_try_again_may_have_let_go_of_theirs_in_between() -> None:
@@ -157,7 +191,7 @@ def both_try_again(**changes: Any) -> list[Any]:
 def test_two_that_try_again_and_that_nobody_woke_have_not_let_go() -> None:
     report = analyze(b.evidence([b.process(100)], both_try_again()))
     assert (report.verdict.state, report.verdict.cause) == (State.HUNG, Kind.LOCK_CYCLE)
-    assert report.verdict.confidence is Confidence.LIKELY
+    assert report.verdict.confidence is Confidence.POSSIBLE
     assert {who.tid for who in report.verdict.culprits} == {201, 202}
     assert all(who.part is Part.PARTY for who in report.verdict.culprits)
 
@@ -195,7 +229,7 @@ def test_a_join_that_is_tried_again_by_who_holds_what_the_other_wants() -> None:
     wants = b.on_mutex(100, 201, owner=100)
     joined = again(joins, length=1.0)
     report = analyze(b.evidence([b.process(100)], looks_at(joined, [(at, wants) for at, _ in joined])))
-    assert (report.verdict.state, report.verdict.confidence) == (State.HUNG, Confidence.LIKELY)
+    assert (report.verdict.state, report.verdict.confidence) == (State.HUNG, Confidence.POSSIBLE)
     at_work = [
         (at, b.running(100, 201, run_ns=int(at * 1e9), slices=int(at * 10)))
         for at, _ in again(joins, length=1.0)

@@ -1,0 +1,36 @@
+"""Circles that a member may yet leave, as it waits for a while at a time: how long they have stood tells how sure one is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyhangtrace.analyze.blocked import GROUP_KINDS, Blocked
+from pyhangtrace.analyze.finding import Case
+from pyhangtrace.analyze.graph import LONG_TIMER_S
+from pyhangtrace.analyze.progress import Progress
+from pyhangtrace.analyze.scene import Key
+
+
+def tries(wait: Blocked) -> bool:
+    """Whether it waits for a while at a time: programs stop that after so many times, or when a deadline is over."""
+    if not wait.ends_by_itself or wait.kind in GROUP_KINDS:
+        return False
+    sleeps_on = wait.progress is Progress.UNMOVED and wait.lasts_s is not None
+    return not (sleeps_on and wait.lasts_s is not None and wait.lasts_s > LONG_TIMER_S)
+
+
+def is_young(case: Case, cycle: Sequence[Key]) -> bool:
+    """Whether a circle in which somebody tries again and again has not stood for a minute yet, as far as one has seen.
+
+    No longer than the youngest sleep of a member that waits without a timeout; without one, than one has looked.
+    """
+    members = [case.waits[key] for key in cycle]
+    if not any(tries(wait) for wait in members):
+        return False
+    ages = [wait.since_s or 0.0 for wait in members if not tries(wait)]
+    return min(ages, default=case.scene.evidence.window_s) < LONG_TIMER_S
+
+
+def who_tries(case: Case, cycle: Sequence[Key]) -> tuple[Key, ...]:
+    """Members that wait for a while at a time."""
+    return tuple(key for key in cycle if key in case.waits and tries(case.waits[key]))

@@ -1,0 +1,80 @@
+"""Waits for a signal that only one thread could give, and that one is stuck behind the waiter itself.
+
+A condition, an event, a queue or a future records nobody who owes anything. Where all other threads of the process
+wait for a lock that the waiter has, or for one that does, there is nobody left to wake it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyhangtrace.analyze import holders
+from pyhangtrace.analyze.blocked import Blocked, Standing, changed
+from pyhangtrace.analyze.progress import Progress
+from pyhangtrace.analyze.scene import Key, Scene
+from pyhangtrace.model.kinds import Confidence, Edge, WaitKind
+
+_SIGNALS = frozenset({WaitKind.CONDITION, WaitKind.SEMAPHORE, WaitKind.QUEUE})
+_LOCKS = frozenset(
+    {WaitKind.MUTEX, WaitKind.RWLOCK, WaitKind.PYTHON_LOCK, WaitKind.IMPORT_LOCK, WaitKind.ONCE}
+)
+_STILL = (Progress.UNMOVED, Progress.REARMED)
+
+_WHY = "all other threads of the process wait for this one: nobody is left to wake it"
+
+
+def settle_sole_wakers(scene: Scene, waits: Mapping[Key, Blocked]) -> dict[Key, Blocked]:
+    """The same waits; those that nobody but a stuck thread could end lead to it (a rule about frames, no proof)."""
+    settled = dict(waits)
+    for key, wait in waits.items():
+        stuck = _stuck_behind(scene, waits, wait) if _is_signal(scene, wait) else ()
+        if stuck:
+            settled[key] = changed(
+                wait,
+                standing=Standing.FIRM,
+                basis=Confidence.LIKELY,
+                targets=stuck,
+                candidates=stuck,
+                edge=Edge.ANY,
+                evidence=(*wait.evidence, _WHY),
+            )
+    return settled
+
+
+def _is_signal(scene: Scene, wait: Blocked) -> bool:
+    """A wait inside of one process, of which the whole stack was seen and that no handler of a signal can end."""
+    if wait.standing is not Standing.IDLE or wait.kind not in _SIGNALS or wait.progress not in _STILL:
+        return False
+    if wait.service is not None:
+        return False
+    sample = scene.thread(wait.key)
+    if (
+        sample is None
+        or not sample.stack_complete
+        or sample.lock is None
+        or sample.lock.shared_key is not None
+    ):
+        return False
+    return holders.handled_signals(scene, wait.key[0]) == frozenset()
+
+
+def _stuck_behind(scene: Scene, waits: Mapping[Key, Blocked], wait: Blocked) -> tuple[Key, ...]:
+    """Threads that want a lock of the waiter, if all others of its process wait for it or for those; else nothing."""
+    others = {key for key in scene.threads_of(wait.key[0]) if key != wait.key}
+    held_up = {
+        key: other.targets
+        for key in others
+        if (other := waits.get(key)) is not None
+        and other.standing is Standing.FIRM
+        and other.targets
+        and (other.edge is Edge.ALL or len(other.targets) == 1)
+        and other.progress in _STILL
+    }
+    if held_up.keys() != others:
+        return ()
+    caught = {wait.key}
+    while found := {key for key in held_up if key not in caught and not caught.isdisjoint(held_up[key])}:
+        caught |= found
+    if not caught.issuperset(others):
+        return ()
+    return tuple(sorted(key for key in others if wait.key in held_up[key] and waits[key].kind in _LOCKS))
