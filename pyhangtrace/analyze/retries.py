@@ -1,4 +1,4 @@
-"""Circles that a member may yet leave, as it waits for a while at a time: how long they have stood tells how sure one is."""
+"""Circles that a member may yet leave, as it waits for a while at a time: the longer they have stood, the surer."""
 
 from __future__ import annotations
 

@@ -205,14 +205,10 @@ def _waits_aside(case: Case, key: Key) -> bool:
 def _is_kept_out(case: Case, key: Key) -> bool:
     """Behind a lock of somebody who naps again and again: he looks for something, and what that is does not show."""
     wait = case.waits[key]
-    if (
-        wait.kind not in _KEPT_OUT
-        or wait.progress is not Progress.UNMOVED
-        or (wait.since_s or 0.0) < SETTLED_S
-    ):
+    if wait.kind not in _KEPT_OUT or wait.progress is not Progress.UNMOVED:
         return False
     chain = case.judged.chain(key)
-    # One of these naps is no longer than others are: the lock was kept over many.
+    # The lock was kept over many of these naps.
     return wait.holder is not None and (wait.since_s or 0.0) > 2 * _nap(case, chain[-1])
 
 

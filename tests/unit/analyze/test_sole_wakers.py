@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pyhangtrace.analyze import analyze
+from pyhangtrace.analyze import analyze, more_time_wanted
 from pyhangtrace.model.evidence import LockFacts, ThreadSample
 from pyhangtrace.model.kinds import Confidence, Kind, Part, State
 from pyhangtrace.model.report import Verdict
@@ -102,6 +102,13 @@ def test_who_is_kept_out_by_one_that_naps_again_and_again_is_not_idle(slept: flo
     assert (verdict.state, verdict.culprits) == (state, ())
 
 
+def test_who_is_kept_out_for_some_naps_only_is_looked_at_for_longer() -> None:
+    naps = b.asleep(100, seconds=0.05, asleep_for_s=0.02)
+    stuck = b.on_mutex(100, 101, owner=100, asleep_for_s=0.5)
+    looks = (b.look(naps, stuck), b.look(b.moved(naps), stuck, at=0.1))
+    assert more_time_wanted(b.evidence([b.process(100)], looks)) > 2.0
+
+
 # -- plain locks of Python -----------------------------------------------------------------------------------------
 
 
@@ -131,6 +138,20 @@ def test_plain_locks_as_signals_of_one_that_listens_are_idle() -> None:
     assert listening(on_plain(101, 0x6100), on_plain(102, 0x6100)).state is State.IDLE
     just_now = [on_plain(tid, 0x6000 + tid, asleep_for_s=0.5) for tid in (101, 102)]
     assert listening(*just_now).state is State.IDLE
+
+
+def test_no_thread_waits_for_an_rlock_of_its_own() -> None:
+    """Whose id that was when its owner was read has ended, and the id is that of a new thread."""
+    sample = b.on_python_lock(100, 101, owner=101)
+    assert sample.lock is not None
+    itself = replace(sample, lock=replace(sample.lock, kind="python_rlock", owner_exact=True))
+    joins = b.sleeper(
+        100,
+        frames=(b.py("Thread.join", b.THREADING), b.py("main")),
+        named_values=(b.local("Thread.join", "_native_id", 101),),
+    )
+    verdict = verdict_of(joins, itself)
+    assert (verdict.state, verdict.culprits, verdict.cycle) == (State.UNKNOWN, (), ())
 
 
 # -- threads that only watch ---------------------------------------------------------------------------------------
