@@ -7,7 +7,7 @@ nothing but a thread of the same process can wake any of them, is it the loop th
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyhangtrace.analyze import holders, python_objects
 from pyhangtrace.analyze.blocked import Blocked, Standing, changed
@@ -58,6 +58,13 @@ def settle_tasks(scene: Scene, waits: Mapping[Key, Blocked]) -> dict[Key, Blocke
                 if knotted not in tied:
                     settled[knotted] = wait
             tied.update(key for node in ring if (key := graph.thread(node)) is not None)
+        for key in scene.threads_of(pid):
+            if (
+                key in waits
+                and key not in tied
+                and (left_s := _sleeps_for(scene, graph, waits[key])) is not None
+            ):
+                settled[key] = _by_the_clock(waits[key], left_s)
         for loop in scene.threads_of(pid):
             if loop in waits and loop not in tied and _is_loop(waits[loop]):
                 found = _awaiting_threads(scene, graph, waits[loop]) or waits[loop]
@@ -250,6 +257,35 @@ def _keeps_timers(graph: _Graph, waits: Mapping[Key, Blocked], key: Key) -> bool
 
 def _goes_on(wait: Blocked) -> bool:
     return wait.progress in (Progress.MOVING, Progress.RUNNING)
+
+
+def _sleeps_for(scene: Scene, graph: _Graph, wait: Blocked) -> float | None:
+    """What is left of the sleep of the task for whose end a thread waits, directly or over others; None if none is."""
+    wanted = python_objects.awaited(scene, wait) if wait.standing is Standing.IDLE else ()
+    if len(wanted) != 1:
+        return None
+    node = next((node for node, task in graph.tasks.items() if task.computes == wanted[0]), None)
+    passed: set[_Node] = set()
+    while node is not None and node not in passed and node in graph.tasks:
+        passed.add(node)
+        task = graph.tasks[node]
+        if task.wakes_in_s is not None:
+            return task.wakes_in_s
+        needs = graph.edges.get(node, ())
+        node = needs[0] if len(needs) == 1 else None
+    return None
+
+
+def _by_the_clock(wait: Blocked, left_s: float) -> Blocked:
+    return changed(
+        wait,
+        standing=Standing.TIMER,
+        cause=Kind.TIMER,
+        object=replace(wait.object, remaining_s=left_s),
+        ends_by_itself=True,
+        lasts_s=left_s,
+        evidence=(*wait.evidence, f"the task that computes it sleeps for another {left_s:.1f} s"),
+    )
 
 
 # -- tasks that wait for threads ---------------------------------------------------------------------------------

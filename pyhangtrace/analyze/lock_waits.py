@@ -159,15 +159,6 @@ def python_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked |
     if draft.call is not None and (owner is None or owner.key is None):
         # Libraries wait for a signal by a lock that nobody else takes; one that is held is no signal.
         return None
-    if lock.kind == "python_rlock" and owner is not None and owner.key == draft.key:
-        # Nobody waits for an RLock that is his: its owner was read at another moment than who has that id.
-        return changed(
-            draft,
-            kind=WaitKind.PYTHON_LOCK,
-            standing=Standing.OPAQUE,
-            basis=Confidence.POSSIBLE,
-            object=holders.lock_object(sample),
-        )
     # A timed lock that its own thread holds is tried again: no proof of anything.
     if owner is not None and owner.key is not None and (owner.key != draft.key or not lock.timeout):
         thing = holders.lock_object(sample)

@@ -20,6 +20,7 @@ _LOCKS = frozenset(
 )
 _STILL = (Progress.UNMOVED, Progress.REARMED)
 
+_ALONE = "the only other thread of the process works: nobody else could run the initialisation"
 _WHY = "all other threads of the process wait for this one: nobody is left to wake it"
 
 
@@ -27,6 +28,16 @@ def settle_sole_wakers(scene: Scene, waits: Mapping[Key, Blocked]) -> dict[Key, 
     """The same waits; those that nobody but a stuck thread could end lead to it (a rule about frames, no proof)."""
     settled = dict(waits)
     for key, wait in waits.items():
+        runs = _runs_alone(scene, waits, wait)
+        if runs is not None:
+            settled[key] = changed(
+                wait,
+                standing=Standing.FIRM,
+                targets=(runs,),
+                candidates=(runs,),
+                evidence=(*wait.evidence, _ALONE),
+            )
+            continue
         stuck = _stuck_behind(scene, waits, wait) if _is_signal(scene, wait) else ()
         if stuck:
             settled[key] = changed(
@@ -39,6 +50,16 @@ def settle_sole_wakers(scene: Scene, waits: Mapping[Key, Blocked]) -> dict[Key, 
                 evidence=(*wait.evidence, _WHY),
             )
     return settled
+
+
+def _runs_alone(scene: Scene, waits: Mapping[Key, Blocked], wait: Blocked) -> Key | None:
+    """The only other thread of a process, if it works while an initialisation is waited for that records nobody."""
+    others = [key for key in scene.threads_of(wait.key[0]) if key != wait.key]
+    if wait.kind is not WaitKind.ONCE or wait.targets or len(others) != 1 or others[0] not in wait.candidates:
+        return None
+    found = waits.get(others[0])
+    works = found is not None and found.standing is Standing.RUNNING and scene.works(others[0])
+    return others[0] if works else None
 
 
 def _is_signal(scene: Scene, wait: Blocked) -> bool:

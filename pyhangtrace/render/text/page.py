@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyhangtrace.model.kinds import Role, SourceState, State, WaitKind
+from pyhangtrace.model.kinds import Confidence, Role, SourceState, State, WaitKind
 from pyhangtrace.model.report import Report
 from pyhangtrace.render.clean import clean
 from pyhangtrace.render.text.gpus import gpu_rows
@@ -97,6 +97,10 @@ def _oldest(report: Report) -> float | None:
     verdict = report.verdict
     victims = {item.wait for item in verdict.victims}
     named = {item.wait for item in verdict.culprits} | set(verdict.chain) | set(verdict.cycle)
+    if verdict.cycle and verdict.confidence is Confidence.POSSIBLE:
+        # A circle that may yet end is not older than its youngest wait.
+        circle = [wait.since_s for wait in report.waits if wait.id in verdict.cycle]
+        return min((age for age in circle if age is not None), default=None)
     for group in (victims, named):
         ages = [wait.since_s for wait in report.waits if wait.id in group and wait.since_s is not None]
         if ages:

@@ -248,3 +248,17 @@ def test_circle_of_a_task_a_worker_and_a_thread() -> None:
     # The task that the thread waits for does well.
     well = (tasks[0], task("two", 0x2000, None, computes=0x6000))
     assert report_of(*well, threads=(wants, awaiting_result(202, 0x6000))).verdict.cycle == ()
+
+
+def test_who_waits_for_a_task_that_sleeps_waits_for_the_clock() -> None:
+    sleeps = task("two", 0x2000, None, awaits="sleep", wakes_in_s=20.0, computes=0x6000)
+    awaits = task("two", 0x2000, 0x3000, computes=0x6000)
+    inner = task("inner", 0x3000, None, awaits="sleep", wakes_in_s=20.0)
+    unknown = task("two", 0x2000, None, computes=0x6000)
+    for tasks in ((sleeps,), (awaits, inner)):
+        report = report_of(*tasks, threads=(awaiting_result(202, 0x6000),))
+        wait = next(wait for wait in report.waits if wait.tid == 202)
+        assert (wait.ends_by_itself, wait.object.remaining_s) == (True, 20.0)
+        assert (report.verdict.state, report.verdict.culprits) == (State.IDLE, ())
+    report = report_of(unknown, threads=(awaiting_result(202, 0x6000),))
+    assert not next(wait for wait in report.waits if wait.tid == 202).ends_by_itself

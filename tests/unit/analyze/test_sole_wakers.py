@@ -109,6 +109,18 @@ def test_who_is_kept_out_for_some_naps_only_is_looked_at_for_longer() -> None:
     assert more_time_wanted(b.evidence([b.process(100)], looks)) > 2.0
 
 
+# -- initialisations ----------------------------------------------------------------------------------------------
+
+
+def test_who_alone_may_run_an_initialisation_is_busy_with_it() -> None:
+    facts = LockFacts(kind="once", address=0x5500, uaddr=0x5500, op=0, value=1)
+    waits = b.sleeper(100, lock=facts, frames=NATIVE)
+    verdict = verdict_of(waits, b.running(100, 101))
+    assert (verdict.state, [who.tid for who in verdict.culprits]) == (State.BUSY, [101])
+    verdict = verdict_of(waits, b.running(100, 101), b.asleep(100, 102, seconds=30))
+    assert (verdict.state is State.HUNG, verdict.culprits) == (False, ())
+
+
 # -- plain locks of Python -----------------------------------------------------------------------------------------
 
 
@@ -138,20 +150,6 @@ def test_plain_locks_as_signals_of_one_that_listens_are_idle() -> None:
     assert listening(on_plain(101, 0x6100), on_plain(102, 0x6100)).state is State.IDLE
     just_now = [on_plain(tid, 0x6000 + tid, asleep_for_s=0.5) for tid in (101, 102)]
     assert listening(*just_now).state is State.IDLE
-
-
-def test_no_thread_waits_for_an_rlock_of_its_own() -> None:
-    """Whose id that was when its owner was read has ended, and the id is that of a new thread."""
-    sample = b.on_python_lock(100, 101, owner=101)
-    assert sample.lock is not None
-    itself = replace(sample, lock=replace(sample.lock, kind="python_rlock", owner_exact=True))
-    joins = b.sleeper(
-        100,
-        frames=(b.py("Thread.join", b.THREADING), b.py("main")),
-        named_values=(b.local("Thread.join", "_native_id", 101),),
-    )
-    verdict = verdict_of(joins, itself)
-    assert (verdict.state, verdict.culprits, verdict.cycle) == (State.UNKNOWN, (), ())
 
 
 # -- threads that only watch ---------------------------------------------------------------------------------------
