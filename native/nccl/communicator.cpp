@@ -151,9 +151,9 @@ void read_plans(const View& comm, Communicator& result) {
     if (const auto count = view.get<std::int32_t>(Field::plan_collectives); count && *count >= 0) {
       plan.collectives = *count;
     }
-    read_tasks(view, Field::plan_collective_tasks, false, plan.tasks);
-    read_tasks(view, Field::plan_p2p_tasks, true, plan.tasks);
     if (plan.kernel >= 4096) {
+      read_tasks(view, Field::plan_collective_tasks, false, plan.tasks);
+      read_tasks(view, Field::plan_p2p_tasks, true, plan.tasks);
       if (result.plans.size() == max_plans) result.plans.erase(result.plans.begin());
       result.plans.push_back(std::move(plan));
     }

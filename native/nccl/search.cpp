@@ -105,29 +105,34 @@ class Searcher {
       // A fingerprint may lie across the border.
       const std::size_t size = std::min<Address>(end - from, buffer_.size());
       if (!memory_.read(from, std::span(buffer_).first(size))) continue;
-      search_bytes(from, size);
-      if (result_.found.size() >= max_found) return false;
+      if (!search_bytes(from, size) || result_.found.size() >= max_found) return false;
     }
     return true;
   }
 
-  void search_bytes(Address from, std::size_t size) {
+  bool search_bytes(Address from, std::size_t size) {
     if (by_magic_) {
       for (std::size_t i = 0; i + 8 <= std::min(size, window); i += 8) {
-        if (word_at(&buffer_[i]) == magic) take(from + i, FoundBy::magic);
+        if (word_at(&buffer_[i]) == magic && !take(from + i, FoundBy::magic)) return false;
       }
-      return;
+      return true;
     }
     const bool nvml = layout_.has(Field::nvml_device) || !layout_.has(Field::bus_id);
     const Address before = layout_.offset(Field::comm_hash).value_or(0);
     for (std::size_t i = 0; i + fingerprint_bytes <= size && i < window; i += 8) {
-      if (is_fingerprint(&buffer_[i], nvml) && from + i >= before)
-        take(from + i - before, FoundBy::fingerprint);
+      if (is_fingerprint(&buffer_[i], nvml) && from + i >= before &&
+          !take(from + i - before, FoundBy::fingerprint)) {
+        return false;
+      }
     }
+    return true;
   }
 
-  void take(Address address, FoundBy found_by) {
+  // False when the time is over: memory may be full of what looks like a communicator, each with long lists.
+  bool take(Address address, FoundBy found_by) {
+    if (std::chrono::steady_clock::now() >= deadline_) return false;
     if (auto found = decode(memory_, layout_, address, found_by)) result_.found.push_back(std::move(*found));
+    return true;
   }
 
   const memory::Reader& memory_;

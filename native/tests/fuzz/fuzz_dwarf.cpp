@@ -1,5 +1,6 @@
 // Debug information: what compilers write, of several versions, damaged.
 #include "dwarf/source_lines.hpp"
+#include "dwarf/structures.hpp"
 #include "elf/module.hpp"
 #include "tests/fuzz/harness.hpp"
 
@@ -26,6 +27,9 @@ void fuzz_one(std::span<const std::byte> input) {
   dwarf::DebugInfo info(*opened.module);
   const auto found = info.find(addresses, std::chrono::steady_clock::now() + std::chrono::seconds(60));
   promise(found.frames.size() == addresses.size(), "lines of other addresses");
+  constexpr std::array<std::string_view, 2> names = {"Point", "*"};
+  dwarf::find_structures(*opened.module, names, 4,
+                         std::chrono::steady_clock::now() + std::chrono::seconds(60));
 }
 
 }  // namespace hangtrace::tests
