@@ -15,6 +15,8 @@ from pyhangtrace.analyze.waits import classify
 from pyhangtrace.model.evidence import Evidence
 from pyhangtrace.model.kinds import Role, State, WaitKind
 
+_LOCKS = frozenset({WaitKind.MUTEX, WaitKind.RWLOCK, WaitKind.PYTHON_LOCK})
+
 # Between two looks at the least, so that a wait that is taken up again shows.
 FIRST_WINDOW_S = 0.1
 
@@ -58,12 +60,16 @@ def _tells_soon(wait: Blocked, left_s: float) -> bool:
 
 
 def _some_try_again(scene: Scene, waits: Mapping[Key, Blocked]) -> bool:
-    """Whether a thread that was seen to want for a while what another one has moved since, as far as one has seen."""
+    """Whether a thread that was seen to want for a while what another one has moved since, as far as one has seen.
+
+    Or what nobody is recorded to have, while somebody waits for a lock of its own.
+    """
     moves = (Progress.MOVING, Progress.RUNNING)
+    held_up = {key for wait in waits.values() if wait.kind in _LOCKS for key in wait.targets}
     return any(
         sample.lock is not None
         and sample.lock.timeout
-        and sample.lock.owner_tid is not None
+        and (sample.lock.owner_tid is not None or key in held_up)
         and sample.lock.kind != "gil"
         for key, wait in waits.items()
         if wait.progress in moves and wait.service is None and not scene.works(key)

@@ -44,6 +44,14 @@ def test_who_alone_could_give_the_signal_wants_a_lock_of_the_waiter(frames: Any,
     assert {(who.tid, who.part) for who in verdict.culprits} == {(100, Part.PARTY), (101, Part.PARTY)}
 
 
+def test_one_that_is_met_between_two_waits_for_the_signal_is_looked_at_for_longer() -> None:
+    first = waits_for_a_signal(facts={"timeout": True}, timeout_s=0.4, remaining_s=0.3, asleep_for_s=0.1)
+    later = replace(b.moved(first), frames=(b.py("main", line=2),))
+    wants = b.on_mutex(100, 101, owner=100, asleep_for_s=1.0)
+    looks = (b.look(first, wants), b.look(later, wants, at=0.1))
+    assert more_time_wanted(b.evidence([b.process(100, signals_caught=())], looks)) > 2.0
+
+
 def test_others_that_wait_for_one_of_them_could_not_give_it_either() -> None:
     joins = b.sleeper(
         100,
