@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from pyhangtrace.analyze.blocked import GROUP_KINDS
+from pyhangtrace.analyze.blocked import GROUP_KINDS, Blocked
 from pyhangtrace.analyze.calls import path_has
 from pyhangtrace.analyze.finding import Case, Finding
 from pyhangtrace.analyze.retries import is_young, who_tries
 from pyhangtrace.analyze.scene import Key
-from pyhangtrace.analyze.words import ENDED_BY, waiting, where, who
+from pyhangtrace.analyze.words import ended_by, waiting, where, who
 from pyhangtrace.model.kinds import Confidence, Kind, WaitKind
 
 _FILES = frozenset({WaitKind.FILE_LOCK, WaitKind.LOCK_FILE})
@@ -18,6 +18,16 @@ _SIGNALS = frozenset({WaitKind.CONDITION, WaitKind.SEMAPHORE, WaitKind.QUEUE})
 _SIGNALLED = "release the lock before waiting for what only a thread can give that needs the lock"
 _TASKS = "let all tasks take the locks in the same order, and none await one that awaits it"
 _IPC = frozenset({WaitKind.PIPE, WaitKind.SOCKET, WaitKind.POLL, WaitKind.QUEUE})
+
+_LOCKS = _FILES | {
+    WaitKind.MUTEX,
+    WaitKind.RWLOCK,
+    WaitKind.PYTHON_LOCK,
+    WaitKind.SEMAPHORE,
+    WaitKind.CONDITION,
+    WaitKind.IMPORT_LOCK,
+    WaitKind.GIL,
+}
 
 _DEBUGGERS = ("pdb.py", "bdb.py", "ipdb/__main__.py", "IPython/core/debugger.py", "debugpy/", "pydevd.py")
 
@@ -48,10 +58,14 @@ def _for_kinds(kinds: set[WaitKind], *, alone: bool) -> str:
         return "join no thread while holding what it needs to end, and never from the thread itself"
     if kinds & _FILES and kinds & _MEETINGS:
         return "release the file lock before meeting the other ranks: one of them waits for it"
+    if kinds & _MEETINGS and not kinds & _LOCKS:
+        return "let one of them do its part first: each waits for what the other does later"
     if kinds & _MEETINGS:
         return "release the lock before meeting the others: one of them waits for it"
     if kinds <= _IPC:
         return "let one side write before it reads: each waits for the other one to begin"
+    if not kinds & _LOCKS and kinds & (_IPC | {WaitKind.CHILD}):
+        return "let one of them do its part first: each waits for what the other does later"
     if alone:
         return "the thread holds the lock that it waits for: use a recursive lock, or release it before"
     if kinds & _IPC or WaitKind.CHILD in kinds:
@@ -114,6 +128,11 @@ def for_end(case: Case, key: Key) -> str | None:
         return None
     if wait.kind is WaitKind.P2P:
         return for_message(case, key)
+    if wait.kind is WaitKind.COLLECTIVE and _all_in(case, wait):
+        return (
+            f"compare what each rank passes to {wait.object.name or 'the operation'}{where(case, key)}: root, sizes"
+            " and types; and see that the ranks reach each other over the network"
+        )
     if wait.cause is Kind.LOCK_OWNER_GONE:
         owner = wait.holder.tid or wait.holder.pid if wait.holder is not None else None
         name = f" ({owner})" if owner else ""
@@ -121,10 +140,15 @@ def for_end(case: Case, key: Key) -> str | None:
             f"find why the owner of the lock{name} ended without unlocking it, and end pid {key[0]}:"
             " nobody else can unlock it"
         )
-    does = ENDED_BY.get(wait.kind)
+    does = ended_by(wait)
     if does is None:
         return None
     return f"find who should {does} that {who(case, key)} waits for{where(case, key)}"
+
+
+def _all_in(case: Case, wait: Blocked) -> bool:
+    told = next((each for each in case.matched.collectives if each.id == wait.object.collective), None)
+    return told is not None and bool(told.expected) and set(told.expected) <= set(told.entered)
 
 
 def debugged(case: Case, keys: Iterable[Key]) -> str | None:

@@ -88,3 +88,9 @@ else:
         values.update(wait.__dict__)
         values.update(changes)
         return other
+
+
+def awaits_key(wait: Blocked | None) -> bool:
+    """For a key of the store of which nothing says whose it is, by a rank that others wait for."""
+    key = wait is not None and wait.kind is WaitKind.RENDEZVOUS and wait.cause is Kind.UNKNOWN
+    return key and wait is not None and not wait.targets and bool(wait.candidates)

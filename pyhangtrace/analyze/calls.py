@@ -49,7 +49,8 @@ class Meaning(Enum):
 @dataclass(frozen=True, slots=True)
 class Call:
     """A recognised wait. `op` names a collective as its caller wrote it, `caller` is the first frame that is
-    not part of the library that waits.
+    not part of the library that waits. `later`: the frame waits for something that was begun before, and names no
+    operation.
     """
 
     meaning: Meaning
@@ -58,6 +59,7 @@ class Call:
     frame: Frame
     caller: Frame | None
     spins: bool = False
+    later: bool = False
 
 
 _OPS = (

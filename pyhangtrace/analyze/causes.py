@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pyhangtrace.analyze.blocked import GROUP_KINDS, SURENESS, Blocked, Standing
+from pyhangtrace.analyze.blocked import GROUP_KINDS, SURENESS, Blocked, Standing, awaits_key
 from pyhangtrace.analyze.graph import Fate
 from pyhangtrace.analyze.memory import THRASH_FAULTS_PER_S, major_faults_per_s
 from pyhangtrace.analyze.progress import Progress
@@ -39,7 +39,7 @@ def lead_of(scene: Scene, waits: Mapping[Key, Blocked], chain: Sequence[Key]) ->
     last = -1
     for index, key in enumerate(chain):
         wait = waits.get(key)
-        if wait is not None and wait.kind in GROUP_KINDS:
+        if wait is not None and wait.kind in GROUP_KINDS and not awaits_key(wait):
             last = index
     lead = last + 1
     if lead >= len(chain):

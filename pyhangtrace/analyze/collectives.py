@@ -138,7 +138,7 @@ def _name_by_run_loop(scene: Scene, waits: dict[Key, Blocked]) -> None:
             }
             if len(ops) == 1:
                 op = ops.pop()
-                call = replace(wait.call, op=op)
+                call = replace(wait.call, op=op, later=True)
                 waits[key] = replace(wait, call=call, object=replace(wait.object, name=op))
 
 
@@ -450,6 +450,20 @@ def _match_rendezvous(scene: Scene, waits: dict[Key, Blocked]) -> None:
             continue
         connects = wait.object.name == CONNECT
         targets = tuple(key for key in goal if key in host) if connects else goal
+        of_key = wait.call is not None and wait.call.meaning is Meaning.STORE and not connects
+        if of_key and (behind := _waiting_for(waits, key)).intersection(targets):
+            # Who sets a key is not recorded: those who wait for this rank may have meant to do it later, or never.
+            targets = tuple(target for target in targets if target not in behind)
+            waits[key] = replace(
+                wait,
+                targets=targets,
+                candidates=goal,
+                edge=Edge.ANY,
+                standing=Standing.FIRM,
+                cause=Kind.RENDEZVOUS_MISSING_RANK if targets else Kind.UNKNOWN,
+                evidence=(*wait.evidence, "who sets a key of the store is not recorded"),
+            )
+            continue
         waits[key] = replace(
             wait,
             targets=targets,
@@ -458,6 +472,24 @@ def _match_rendezvous(scene: Scene, waits: dict[Key, Blocked]) -> None:
             standing=Standing.FIRM if targets or connects else Standing.OPAQUE,
             cause=Kind.RENDEZVOUS_MISSING_RANK if targets else Kind.RENDEZVOUS_UNREACHABLE,
         )
+
+
+def _waiting_for(waits: Mapping[Key, Blocked], key: Key) -> frozenset[Key]:
+    """Who waits for a thread in operations of the group, or for one that does."""
+    found = {key}
+    grown = True
+    while grown:
+        more = {
+            other
+            for other, wait in waits.items()
+            if other not in found
+            and wait.kind in GROUP_KINDS
+            and wait.kind is not WaitKind.RENDEZVOUS
+            and not found.isdisjoint(wait.targets)
+        }
+        found |= more
+        grown = bool(more)
+    return frozenset(found - {key})
 
 
 def _elastic(scene: Scene) -> bool:

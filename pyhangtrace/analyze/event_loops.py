@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from pyhangtrace.analyze import holders, python_objects
 from pyhangtrace.analyze.blocked import Blocked, Standing, changed
 from pyhangtrace.analyze.calls import Meaning
-from pyhangtrace.analyze.graph import LONG_TIMER_S, components
+from pyhangtrace.analyze.components import components
+from pyhangtrace.analyze.graph import LONG_TIMER_S
 from pyhangtrace.analyze.outside import watches_own_only
 from pyhangtrace.analyze.progress import Progress
 from pyhangtrace.analyze.scene import Key, Scene

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pyhangtrace.analyze.blocked import GROUP_KINDS, Blocked
+from pyhangtrace.analyze.blocked import GROUP_KINDS, Blocked, awaits_key
 from pyhangtrace.analyze.collectives import Matched
 from pyhangtrace.analyze.graph import Fate, Judged
+from pyhangtrace.analyze.progress import Progress
 from pyhangtrace.analyze.scene import Key, Scene
-from pyhangtrace.model.kinds import Confidence, Kind, Part, Role, State
+from pyhangtrace.model.kinds import Confidence, Edge, Kind, Part, Role, State, WaitKind
 from pyhangtrace.model.report import Divergence
 
 # Processes that work for a rank and are named after it.
 _HELPERS = frozenset({Role.OUTSIDER, Role.COMPILER, Role.DATA_WORKER})
+
+_STANDS = frozenset({Progress.UNMOVED, Progress.REARMED})
+_GETS_ON = frozenset({Fate.MOVING, Fate.BUSY, Fate.SHORT})
 
 # Nobody alive can be blamed: those who wait are named as parties.
 NOBODY = frozenset({Kind.FILE_LOCK_STALE, Kind.LOCK_HANDOFF_LOST})
@@ -87,7 +91,7 @@ def named_for(case: Case, chain: Sequence[Key], lead: int, cause: Kind) -> tuple
     process = chain[first][0]
     while first + 1 < len(chain) and chain[first + 1][0] == process:
         first += 1
-    part = Part.PARTY if cause in NOBODY else Part.CULPRIT
+    part = Part.PARTY if cause in NOBODY or awaits_key(case.waits.get(chain[-1])) else Part.CULPRIT
     named = [replace(name_of(case, chain[first], part), whole=_is_guessed(case, chain, first))]
     end = chain[-1]
     if end[0] != process and end[0] > 0:
@@ -158,7 +162,39 @@ def victims_of(
         for key in chain[1:-1]
         if key in case.waits and key[0] not in kept and case.scene.who.rank(key[0]) is not None
     ]
-    return tuple(sorted((*found, *one_a_process(between)), key=case.order) if between else found)
+    found += one_a_process(between)
+    beside = _behind(case, guilty_ranks, kept | {key[0] for key in between})
+    return tuple(sorted((*found, *beside), key=case.order) if between or beside else found)
+
+
+def _behind(case: Case, guilty: Collection[int], known: Collection[int]) -> list[Key]:
+    """Further ranks that wait for who is named, or for one who does, whatever way: in another group, for a file lock.
+
+    Each of these waits alone may be healthy, as for a command of a rank that serves; with a hang there it is none.
+    """
+    found: dict[int, Key] = {}
+    held = set(known)
+    grown = bool(guilty)
+    while grown:
+        grown = False
+        for key in sorted(case.waits, key=case.order):
+            wait = case.waits[key]
+            if key[0] in held or wait.service is not None or case.scene.who.rank(key[0]) is None:
+                continue
+            if wait.progress not in _STANDS or case.judged.fate(key) in _GETS_ON:
+                continue
+            if wait.kind in GROUP_KINDS:
+                met = [target[0] in held for target in wait.targets]
+                follows = any(met) if wait.edge is Edge.ALL else bool(met) and all(met)
+            else:
+                follows = (
+                    wait.kind is WaitKind.FILE_LOCK and wait.holder is not None and wait.holder.pid in held
+                )
+            if follows:
+                found[key[0]] = key
+                held.add(key[0])
+                grown = True
+    return list(found.values())
 
 
 def one_a_process(keys: Iterable[Key]) -> list[Key]:

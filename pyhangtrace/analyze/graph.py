@@ -6,13 +6,14 @@ cycle proves a deadlock only where no member has a way out: through `any` edges 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
 from pyhangtrace.analyze import holders
 from pyhangtrace.analyze.blocked import GROUP_KINDS, MAY_BE_UNOWNED, Blocked, Standing
 from pyhangtrace.analyze.calls import FROM_ONE_ROOT
+from pyhangtrace.analyze.components import components
 from pyhangtrace.analyze.outside import awaiting_work, keeps_time, listening_and_lively
 from pyhangtrace.analyze.progress import SETTLED_S, Progress, only_timed_out
 from pyhangtrace.analyze.scene import Key, Scene
@@ -175,47 +176,6 @@ def judge(scene: Scene, waits: Mapping[Key, Blocked]) -> Judged:
         listening=world.listening,
         lively=world.lively,
     )
-
-
-def components(nodes: Iterable[Key], edges: Callable[[Key], tuple[Key, ...]]) -> list[tuple[Key, ...]]:
-    """Strongly connected components, each after all those it leads to (Tarjan, without recursion)."""
-    index: dict[Key, int] = {}
-    low: dict[Key, int] = {}
-    stack: list[Key] = []
-    on_stack: set[Key] = set()
-    found: list[tuple[Key, ...]] = []
-    for root in nodes:
-        if root in index:
-            continue
-        index[root] = low[root] = len(index)
-        stack.append(root)
-        on_stack.add(root)
-        work = [(root, iter(edges(root)))]
-        while work:
-            node, rest = work[-1]
-            for target in rest:
-                if target not in index:
-                    index[target] = low[target] = len(index)
-                    stack.append(target)
-                    on_stack.add(target)
-                    work.append((target, iter(edges(target))))
-                    break
-                if target in on_stack:
-                    low[node] = min(low[node], index[target])
-            else:
-                work.pop()
-                if work:
-                    low[work[-1][0]] = min(low[work[-1][0]], low[node])
-                if low[node] == index[node]:
-                    component = []
-                    while True:
-                        member = stack.pop()
-                        on_stack.discard(member)
-                        component.append(member)
-                        if member == node:
-                            break
-                    found.append(tuple(sorted(component)))
-    return found
 
 
 def _is_waiting(wait: Blocked) -> bool:
@@ -481,7 +441,8 @@ def _judge_component(
         changed = False
         for node in component:
             wait = waits[node]
-            if node in caught and (_helped(world, wait) or not _stays_caught(wait, caught, outcomes)):
+            stays = _stays_caught(wait, caught, outcomes) or _idle_outside(world, wait, outcomes) is not None
+            if node in caught and (_helped(world, wait) or not stays):
                 caught.discard(node)
                 changed = True
     free = [node for node in component if node not in caught]
@@ -517,7 +478,10 @@ def _judge_component(
             outcomes[node] = Outcome(Fate.UNKNOWN, doubted=_helped(world, wait))
     if not caught:
         return let_go
-    following = {node: _next_caught(waits[node], caught, outcomes) for node in sorted(caught)}
+    following = {
+        node: _idle_outside(world, waits[node], outcomes) or _next_caught(waits[node], caught, outcomes)
+        for node in sorted(caught)
+    }
     on_cycle: set[Key] = set()
     for start in sorted(caught):
         path: list[Key] = []
@@ -583,6 +547,20 @@ def _stays_caught(wait: Blocked, caught: set[Key], outcomes: Mapping[Key, Outcom
     if wait.edge is Edge.ANY:
         return all(hopeless(target) for target in wait.targets)
     return any(hopeless(target) for target in wait.targets)
+
+
+def _idle_outside(world: _World, wait: Blocked, outcomes: Mapping[Key, Outcome]) -> Key | None:
+    """Who outside of the knot a collective lacks, since he waits for what nobody of the group does."""
+    if wait.kind is not WaitKind.COLLECTIVE or wait.edge is not Edge.ALL:
+        return None
+    outside = [target for target in wait.targets if target in outcomes]
+    if any(not outcomes[target].fate.hung and outcomes[target].fate is not Fate.IDLE for target in outside):
+        return None
+    if any(outcomes[target].fate.hung for target in outside):
+        return None
+    return next(
+        (each for each in outside if each in world.waits and _waiting_for_idle(world, wait, each).hung), None
+    )
 
 
 def _next_caught(wait: Blocked, caught: set[Key], outcomes: Mapping[Key, Outcome]) -> Key | None:

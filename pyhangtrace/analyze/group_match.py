@@ -14,7 +14,7 @@ from pyhangtrace.analyze.blocked import Blocked, Standing
 from pyhangtrace.analyze.calls import LEFT_EARLY
 from pyhangtrace.analyze.fronts import front
 from pyhangtrace.analyze.leaving import absent_key, left_early
-from pyhangtrace.analyze.process_groups import Group, Groups, Place
+from pyhangtrace.analyze.process_groups import UNNAMED, Group, Groups, Place, may_be
 from pyhangtrace.analyze.report_frames import report_frame
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.model.evidence import PendingOperation
@@ -27,12 +27,15 @@ _SAME_SIZE = frozenset({"all_reduce", "broadcast", "reduce", "all_gather", "gath
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Call:
-    """One member's call. `key` is its thread that waits in it; None: it was begun, and nobody waits for it now."""
+    """One member's call. `key` is its thread that waits in it; None: it was begun, and nobody waits for it now.
+    `said`: a frame names the operation.
+    """
 
     rank: int
     key: Key | None
     op: str
     operation: PendingOperation | None
+    said: bool = False
 
 
 def match_group(
@@ -90,10 +93,11 @@ class _Matcher:
             call = self.waits[key].call
             operation = self.places[key].operation
             op = call.op if call is not None else "unknown"
-            if operation is not None and op in ("unknown", "wait_tensor", "_wait_tensor"):
+            unsaid = op in UNNAMED or (call is not None and call.later)
+            if operation is not None and unsaid and (op in UNNAMED or not may_be(op, operation.op)):
                 op = operation.op
             if rank is not None:
-                calls.append(_Call(rank=rank, key=key, op=op, operation=operation))
+                calls.append(_Call(rank=rank, key=key, op=op, operation=operation, said=not unsaid))
         here = {call.rank for call in calls}
         for rank in self.group.ranks:
             pid = self.groups.pid_of.get(rank)
@@ -103,6 +107,12 @@ class _Matcher:
             for operation in facts.pending:
                 if not operation.is_p2p and operation.sequence == number:
                     calls.append(_Call(rank=rank, key=None, op=operation.op, operation=operation))
+        said = {call.op for call in calls if call.said}
+        recorded = {call.operation.op for call in calls if call.operation is not None}
+        if len(said) == 1 and len(recorded) == 1:
+            # The recorder has names of its own for what the program calls so.
+            name = said.pop()
+            calls = [replace(call, op=name) if call.operation is not None else call for call in calls]
         return sorted(calls, key=lambda call: call.rank)
 
     def _absent(
@@ -141,7 +151,7 @@ class _Matcher:
     def _difference(self, calls: Sequence[_Call]) -> Kind | None:
         """Whether those who came asked for different things."""
         recorded = {call.operation.op for call in calls if call.operation is not None}
-        if len(recorded) > 1 or len({call.op for call in calls}) > 1:
+        if len(recorded) > 1 or len({call.op for call in calls if call.said}) > 1:
             return Kind.COLLECTIVE_OP_MISMATCH
         sizes = {_size(call.operation) for call in calls if call.operation is not None}
         if recorded <= _SAME_SIZE and len(sizes) > 1:

@@ -108,7 +108,8 @@ def _for_cause(case: Case, finding: Finding) -> list[str]:
         steps.append(
             "compare the calls at which they parted: every rank must make the same ones in the same order"
         )
-        steps.append("TORCH_DISTRIBUTED_DEBUG=DETAIL names the first call that differs on the next run")
+        if not _is_mpi(case, finding):
+            steps.append("TORCH_DISTRIBUTED_DEBUG=DETAIL names the first call that differs on the next run")
     elif finding.cause in (Kind.LOCK_AFTER_FORK,):
         steps.append('use multiprocessing.get_context("spawn"), or fork before the first thread starts')
     elif finding.cycle and (advice := for_cycle(case, finding)):
@@ -130,6 +131,11 @@ def _for_cause(case: Case, finding: Finding) -> list[str]:
     elif finding.cause in (Kind.PEER_EXITED, Kind.PEER_OOM_KILLED):
         steps.append("restart the job; look for the first error in the log of the rank that is gone")
     return steps
+
+
+def _is_mpi(case: Case, finding: Finding) -> bool:
+    calls = [wait.call for key in finding.chain if (wait := case.waits.get(key)) is not None]
+    return any(call is not None and call.backend == "mpi" for call in calls)
 
 
 def _waits_for_end(case: Case, finding: Finding) -> bool:

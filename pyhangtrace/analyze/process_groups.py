@@ -76,7 +76,7 @@ class Groups:
         if self.is_mpi:
             return self._of_mpi(sample, call, known)
         is_p2p = call.meaning in (Meaning.SEND, Meaning.RECV)
-        unnamed = call.op in UNNAMED
+        unnamed = call.op in UNNAMED or call.later
         group = _by_locals(sample, known)
         if group is None:
             pending = {each for each, facts in known.items() if _open(facts, is_p2p=is_p2p)}
@@ -91,7 +91,7 @@ class Groups:
         # Who waits for an operation that it began itself just now waits for the last one; of those that were begun
         # earlier it may wait for any, and whoever has not come to the first has come to none of them.
         operation = (found[0] if unnamed else found[-1]) if found else None
-        if operation is not None and not unnamed and not is_p2p and not _may_be(call.op, operation.op):
+        if operation is not None and not unnamed and not is_p2p and not may_be(call.op, operation.op):
             operation = None
         return Place(group=group, operation=operation)
 
@@ -108,7 +108,7 @@ class Groups:
         return Place(group=group)
 
 
-def _may_be(called: str, recorded: str) -> bool:
+def may_be(called: str, recorded: str) -> bool:
     """Whether an operation that was begun can be the one that a frame shows; others may be under way beside it."""
     if called == "monitored_barrier":
         return False  # it is not recorded

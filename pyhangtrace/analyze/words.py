@@ -61,6 +61,16 @@ ENDED_BY: dict[WaitKind, str] = {
     WaitKind.RENDEZVOUS: "set the key of the store",
 }
 
+
+def ended_by(wait: Blocked) -> str | None:
+    """What somebody has to do for a wait to end; None where no rule says."""
+    if wait.kind is WaitKind.POLL and wait.object.name == "signal":
+        return "send the signal"
+    if wait.kind is WaitKind.PIPE and wait.cause is Kind.IPC_PIPE_FULL:
+        return "read from the pipe"
+    return ENDED_BY.get(wait.kind)
+
+
 # Deadlocks beside the first one that are told in full.
 _MOST_CYCLES = 2
 _LONGEST_TITLE = 48
@@ -405,7 +415,7 @@ def _open(case: Case, keys: Sequence[Key]) -> str:
     if keys and keys[0] in case.judged.clocked:
         it = _capital(who(case, keys[0]))
         return f"{it} waits for a while at a time: whether it lets go in between is not known."
-    does = ENDED_BY.get(wait.kind) if wait is not None else None
+    does = ended_by(wait) if wait is not None else None
     if does is None:
         return f"Whether that ends is not known{_unseen(case)}."
     return f"Nothing records who should {does}{_unseen(case)}."

@@ -85,6 +85,9 @@ def headline_title(report: Report) -> str:
         if not others and waiting:
             return f"{first} keeps the other threads of its process waiting"
         return f"{first} keeps {who} waiting" if waiting else _alone(first, what)
+    if parties and waiting and what is Kind.UNKNOWN:
+        # It has not come, and nothing records who owes it what it waits for.
+        return f"{_names(report, parties)} {'has' if len(parties) == 1 else 'have'} not come, {who} waiting"
     if parties:
         names = _names(report, parties)
         if what is Kind.LOCK_CYCLE and verdict.confidence is Confidence.POSSIBLE:

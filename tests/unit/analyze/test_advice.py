@@ -87,6 +87,14 @@ def test_two_sides_that_both_read_first() -> None:
     assert "write before it reads" in steps
 
 
+def test_where_no_lock_is_in_a_cycle_none_is_to_be_released() -> None:
+    fd = b.pipe(101, 4, 71, Holder(pid=100, mode="w"))
+    join = b.sleeper(100, syscall=b.WAIT4, args=(101, 0, 0, 0, 0, 0))
+    steps = steps_of(b.twice(join, b.on_fd(101, fd=4), fds=[fd]), [b.process(100), b.process(101, ppid=100)])
+    assert "lock" not in steps
+    assert "let one of them do its part first" in steps
+
+
 def test_a_rank_in_a_debugger() -> None:
     frames = (b.py("readline"), b.py("Pdb.cmdloop", "/usr/lib/python3.11/pdb.py"), b.py("step"))
     looks = b.twice(b.in_collective(100), b.replace(b.asleep(101, seconds=7200), frames=frames))

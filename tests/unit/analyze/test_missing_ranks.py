@@ -7,6 +7,7 @@ from typing import Any
 from pyhangtrace.analyze import analyze
 from pyhangtrace.model.evidence import FileLock, RankClaim
 from pyhangtrace.model.kinds import Confidence, Kind, Part, Role, State
+from pyhangtrace.render.text.headline import headline_title
 from tests.unit.analyze import builders as b
 
 IN_STORE = (
@@ -20,6 +21,19 @@ def in_store(pid: int, *, loops: int = 2) -> list[Any]:
     """A rank of a group that has come together, in the store for a reason of its own."""
     main = b.sleeper(pid, frames=IN_STORE, syscall=b.POLL)
     return [main, *(b.sleeper(pid, pid + 1000 + loop, frames=RUN_LOOP) for loop in range(loops))]
+
+
+def test_who_waits_for_a_key_that_the_others_may_set_later_is_missing_and_not_to_blame() -> None:
+    others = [b.in_collective(pid, "barrier") for pid in (100, 102)]
+    looks = b.twice(*others, *in_store(101))
+    report = analyze(b.evidence(b.ranks(3), looks))
+    verdict = report.verdict
+    assert (verdict.state, verdict.symptom) == (State.HUNG, Kind.COLLECTIVE_MISSING_RANK)
+    assert [(who.rank, who.part) for who in verdict.culprits] == [(1, Part.PARTY)]
+    assert [victim.rank for victim in verdict.victims] == [0, 2]
+    assert report.collectives[0].missing == (1,)
+    assert verdict.cycle == ()
+    assert headline_title(report) == "rank 1 has not come, 2 ranks waiting"
 
 
 def test_a_rank_that_ended_well_is_not_blamed_while_another_one_lives() -> None:

@@ -73,6 +73,24 @@ def test_all_that_poll_without_messages_in_different_calls_are_parties() -> None
     assert {who.part for who in verdict.culprits} == {Part.PARTY}
 
 
+def test_a_rank_that_waits_for_a_signal_while_others_meet_is_not_idle() -> None:
+    """One waits for a request of any of the others, so that those two lead to each other."""
+    pause = b.sleeper(101, syscall=34, args=(), frames=(b.native("pause", "libc.so.6"),))
+    threads = [polling(100, "PMPI_Wait"), pause, polling(102, "PMPI_Allreduce")]
+    for facts in ([], [world(0, 3), world(2, 3)], [world(0, 3), world(2, 3, None)]):
+        verdict = analyze(evidence(threads, facts)).verdict
+        assert verdict.state is State.HUNG
+        assert [who.rank for who in verdict.culprits] == [1]
+        assert [victim.rank for victim in verdict.victims] == [0, 2]
+
+
+def test_no_setting_of_torch_is_advised_to_a_job_of_mpi() -> None:
+    threads = [polling(100, "PMPI_Allreduce"), polling(101, "PMPI_Bcast")]
+    steps = analyze(evidence(threads, [world(0, 2), world(1, 2)])).verdict.next_steps
+    assert steps
+    assert not any("TORCH" in step for step in steps)
+
+
 @pytest.mark.parametrize("functions", [("PMPI_Recv", "PMPI_Recv"), ("PMPI_Allreduce", "PMPI_Bcast")])
 def test_where_messages_cannot_be_counted_those_who_poll_prove_nothing(functions: tuple[str, str]) -> None:
     threads = [polling(100 + number, function) for number, function in enumerate(functions)]

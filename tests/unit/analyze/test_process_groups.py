@@ -6,8 +6,16 @@ from dataclasses import replace
 from typing import Any
 
 from pyhangtrace.analyze import analyze
-from pyhangtrace.model.evidence import Evidence, NamedValue, PendingOperation, ProcessGroupFacts, ThreadSample
-from pyhangtrace.model.kinds import Confidence, Kind, Part, State
+from pyhangtrace.model.evidence import (
+    Evidence,
+    FdFacts,
+    FileLock,
+    NamedValue,
+    PendingOperation,
+    ProcessGroupFacts,
+    ThreadSample,
+)
+from pyhangtrace.model.kinds import Confidence, FdKind, Kind, Part, State
 from tests.unit.analyze import builders as b
 
 WORLD, TP = 0x100, 0x200
@@ -240,3 +248,87 @@ def test_an_operation_under_way_that_the_frame_cannot_mean_is_not_taken_for_it()
     threads[0] = in_group(100, None, "broadcast_object_list")
     (collective,) = analyze(evidence(*threads, groups=groups)).collectives
     assert collective.seq == 5
+
+
+def later(pid: int, *run_loops: str) -> list[ThreadSample]:
+    """A rank in `work.wait()`, and gloo's own threads in operations."""
+    work = (b.native("c10d::Work::wait(std::chrono::duration<long>)"), b.py("step"))
+    loops = [
+        b.sleeper(
+            pid, pid + 1000 + at, frames=(b.native(name), b.native("c10d::ProcessGroupGloo::runLoop(int)"))
+        )
+        for at, name in enumerate(run_loops)
+    ]
+    return [b.in_collective(pid, frames=work), *loops]
+
+
+def begun_by_two(ops: tuple[str, ...], ahead: int) -> list[ProcessGroupFacts]:
+    """Ranks 0 and 1 have begun operations 5.. of growing size; rank 2 nothing after `ahead`."""
+    pending = [operation(5 + at, op, count=4 + at) for at, op in enumerate(ops)]
+    first = [recorded(facts(number, "0", (0, 1, 2)), 4 + len(ops), *pending) for number in (0, 1)]
+    return [*first, recorded(facts(2, "0", (0, 1, 2)), ahead)]
+
+
+GLOO_ALL_REDUCE = "c10d::(anonymous namespace)::AsyncAllreduceWork::run()"
+GLOO_BROADCAST = "c10d::(anonymous namespace)::AsyncBroadcastWork::run()"
+
+
+def test_of_several_operations_under_way_the_oldest_is_the_one_that_lacks_somebody() -> None:
+    threads = [*later(100, GLOO_ALL_REDUCE), *later(101, GLOO_ALL_REDUCE), b.asleep(102, seconds=7200)]
+    groups = begun_by_two(("all_reduce",) * 3, ahead=4)
+    report = analyze(evidence(*threads, groups=groups, count=3))
+    (collective,) = report.collectives
+    assert (collective.op, collective.seq, collective.count) == ("all_reduce", 5, 4)
+    assert (collective.entered, collective.missing) == ((0, 1), (2,))
+
+
+def test_what_gloo_is_in_does_not_rename_an_older_operation() -> None:
+    threads = [*later(100, GLOO_BROADCAST), *later(101, GLOO_BROADCAST), b.asleep(102, seconds=7200)]
+    groups = begun_by_two(("all_reduce", "broadcast"), ahead=4)
+    report = analyze(evidence(*threads, groups=groups, count=3))
+    (collective,) = report.collectives
+    assert (collective.op, collective.seq, collective.count) == ("all_reduce", 5, 4)
+
+
+def test_names_that_only_the_recorder_has_are_no_other_operation() -> None:
+    one = operation(5, "_all_gather_base")
+    groups = [recorded(facts(number, "0", (0, 1)), 5, one) for number in (0, 1)]
+    threads = [in_group(100, WORLD, "all_gather_into_tensor"), *later(101)]
+    report = analyze(evidence(*threads, groups=groups, count=2))
+    assert report.verdict.cause is not Kind.COLLECTIVE_OP_MISMATCH
+    assert [(each.op, each.entered) for each in report.collectives] == [("all_gather_into_tensor", (0, 1))]
+
+
+def test_ranks_that_wait_for_the_culprit_elsewhere_are_victims_as_well() -> None:
+    """Rank 2 waits for what rank 3 sends to its group, which alone would be a wait for work."""
+    pair = {"name": "1", "ranks": (2, 3)}
+    groups = [
+        *(facts(number, "0", (0, 1, 2, 3)) for number in range(4)),
+        *(facts(number, **pair) for number in (2, 3)),
+    ]
+    pause = b.sleeper(103, syscall=34, args=())
+    threads = [in_group(100, WORLD), in_group(101, WORLD), in_group(102, TP, "broadcast"), pause]
+    verdict = analyze(evidence(*threads, groups=groups)).verdict
+    assert [who.rank for who in verdict.culprits] == [3]
+    assert [victim.rank for victim in verdict.victims] == [0, 1, 2]
+    assert "send the signal" in "\n".join(verdict.next_steps)
+
+
+def test_who_waits_for_a_file_lock_of_the_culprit_is_a_victim() -> None:
+    lock = FileLock(kind="flock", access="write", pid=101, device=1, inode=42, waiters=(102,), path="/c/lock")
+    fd = FdFacts(pid=102, fd=5, kind=FdKind.FILE, target="/c/lock", inode=42, device=1, mode="w")
+    waiting = b.on_fd(102, fd=5, syscall=b.FLOCK)
+    groups = [facts(number, "0", (0, 1, 2)) for number in range(3)]
+    looks = b.twice(in_group(100, WORLD), b.asleep(101, seconds=7200), waiting, file_locks=[lock], fds=[fd])
+    verdict = analyze(b.evidence(b.ranks(3), looks, groups=tuple(groups))).verdict
+    assert [who.rank for who in verdict.culprits] == [1]
+    assert [victim.rank for victim in verdict.victims] == [0, 2]
+
+
+def test_where_all_have_entered_nobody_is_told_to() -> None:
+    one = operation(5, "broadcast")
+    groups = [recorded(facts(number, "0", (0, 1)), 5, one) for number in (0, 1)]
+    threads = [in_group(pid, WORLD, "broadcast") for pid in (100, 101)]
+    steps = "\n".join(analyze(evidence(*threads, groups=groups, count=2)).verdict.next_steps)
+    assert "who should enter" not in steps
+    assert "compare what each rank passes to broadcast" in steps

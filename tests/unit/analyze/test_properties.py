@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from pyhangtrace.analyze import analyze, more_time_wanted, outsiders_wanted
-from pyhangtrace.analyze.graph import components
+from pyhangtrace.analyze.components import components
 from pyhangtrace.model.codec import pack, report_from_json, report_to_json, unpack
 from pyhangtrace.model.evidence import (
     Evidence,
