@@ -1,7 +1,7 @@
 """Waits for a signal that only one thread could give, and that one is stuck behind the waiter itself.
 
-A condition, an event, a queue or a future records nobody who owes anything. Where all other threads of the process
-wait for a lock that the waiter has, or for one that does, there is nobody left to wake it.
+A condition, an event, a queue or a future records nobody who owes anything. Where the only other thread of the process
+waits for a lock that the waiter has, there is nobody left to wake it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LOCKS = frozenset(
 _STILL = (Progress.UNMOVED, Progress.REARMED)
 
 _ALONE = "the only other thread of the process works: nobody else could run the initialisation"
-_WHY = "all other threads of the process wait for this one: nobody is left to wake it"
+_WHY = "the only other thread of the process waits for this one: nobody is left to wake it"
 
 
 def settle_sole_wakers(scene: Scene, waits: Mapping[Key, Blocked]) -> dict[Key, Blocked]:
@@ -38,14 +38,14 @@ def settle_sole_wakers(scene: Scene, waits: Mapping[Key, Blocked]) -> dict[Key, 
                 evidence=(*wait.evidence, _ALONE),
             )
             continue
-        stuck = _stuck_behind(scene, waits, wait) if _is_signal(scene, wait) else ()
-        if stuck:
+        stuck = _stuck_behind(scene, waits, wait) if _is_signal(scene, wait) else None
+        if stuck is not None:
             settled[key] = changed(
                 wait,
                 standing=Standing.FIRM,
                 basis=Confidence.LIKELY,
-                targets=stuck,
-                candidates=stuck,
+                targets=(stuck,),
+                candidates=(stuck,),
                 edge=Edge.ANY,
                 evidence=(*wait.evidence, _WHY),
             )
@@ -79,23 +79,13 @@ def _is_signal(scene: Scene, wait: Blocked) -> bool:
     return holders.handled_signals(scene, wait.key[0]) == frozenset()
 
 
-def _stuck_behind(scene: Scene, waits: Mapping[Key, Blocked], wait: Blocked) -> tuple[Key, ...]:
-    """Threads that want a lock of the waiter, if all others of its process wait for it or for those; else nothing."""
-    others = {key for key in scene.threads_of(wait.key[0]) if key != wait.key}
-    held_up = {
-        key: other.targets
-        for key in others
-        if (other := waits.get(key)) is not None
-        and other.standing is Standing.FIRM
-        and other.targets
-        and (other.edge is Edge.ALL or len(other.targets) == 1)
-        and other.progress in _STILL
-    }
-    if held_up.keys() != others:
-        return ()
-    caught = {wait.key}
-    while found := {key for key in held_up if key not in caught and not caught.isdisjoint(held_up[key])}:
-        caught |= found
-    if not caught.issuperset(others):
-        return ()
-    return tuple(sorted(key for key in others if wait.key in held_up[key] and waits[key].kind in _LOCKS))
+def _stuck_behind(scene: Scene, waits: Mapping[Key, Blocked], wait: Blocked) -> Key | None:
+    """The only other thread of the process, if it wants a lock of the waiter; else nothing.
+
+    Of several that are all stuck behind it, which one owes the signal is not known: a circle through any is a guess.
+    """
+    others = [key for key in scene.threads_of(wait.key[0]) if key != wait.key]
+    other = waits.get(others[0]) if len(others) == 1 else None
+    if other is None or other.kind not in _LOCKS or other.standing is not Standing.FIRM:
+        return None
+    return other.key if other.targets == (wait.key,) and other.progress in _STILL else None

@@ -144,7 +144,9 @@ def _rings(plan: Plan, waits: Mapping[str, Wait]) -> tuple[Ring, ...]:
             members=members,
             recorded=recorded and all(_stands_out(plan, waits, owner) for owner in by_process),
             sure=recorded and alone and not timed and all(wait.record is not Record.FRAMES for wait in on_it),
-            may_prove=recorded and alone and not timed,
+            may_prove=recorded
+            and not timed
+            and all(_all_wait_for(plan, waits, owner) for owner in by_process),
         )
     return tuple(found.values())
 
@@ -160,6 +162,21 @@ def _stands_out(plan: Plan, waits: Mapping[str, Wait], owner: str) -> bool:
             at = waits[at].owner if at in waits else None
         idle = player.decoy and player.last in (Last.AWAIT, Last.ACCEPT, Last.PAUSE)
         if player.process == process and at != owner and not idle:
+            return False
+    return True
+
+
+def _all_wait_for(plan: Plan, waits: Mapping[str, Wait], owner: str) -> bool:
+    """Whichever thread of its process has the file lock: none of them can go on, as far as is recorded for good."""
+    process = plan.player(owner).process
+    for player in plan.players:
+        at: str | None = player.name
+        passed: set[str] = set()
+        while at is not None and at != owner and at not in passed and plan.player(at).process == process:
+            passed.add(at)
+            firm = at in waits and waits[at].record in (Record.PROCESS, Record.THREAD)
+            at = waits[at].owner if firm else None
+        if player.process == process and at != owner:
             return False
     return True
 

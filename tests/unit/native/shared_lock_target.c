@@ -1,6 +1,6 @@
 /* A mutex in a file that everybody may map. usage: shared_lock_target PART FILE
- * make: makes the mutex, takes it, says "ready" and sleeps. wait: says "ready" and waits for it. map: maps the file,
- * says "ready" and sleeps. see: does not even map it. All end with their standard input. */
+ * make: makes the mutex, takes it, says "ready" and sleeps. wait: says "ready" and waits for it. map: maps
+ * the file, says "ready" and sleeps. see: does not even map it. All end with their standard input. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
