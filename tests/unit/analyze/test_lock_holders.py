@@ -32,12 +32,12 @@ def lock(inode: int, pid: int, *waiters: int, kind: str = "flock", holders: tupl
     )
 
 
-def crossed(*threads: ThreadSample) -> Report:
-    """Two processes, each in flock of a file that the other one has."""
+def crossed(*threads: ThreadSample, seconds: float = 10.0) -> Report:
+    """Two processes, each in flock of a file that the other one has, for so long."""
     locks = [lock(1, 200, 100), lock(2, 100, 200)]
     processes = [b.process(100), b.process(200, ppid=100)]
-    looks = b.twice(flock(100), flock(200), *threads, file_locks=locks)
-    return analyze(b.evidence(processes, looks))
+    both = (replace(flock(pid), asleep_for_s=seconds) for pid in (100, 200))
+    return analyze(b.evidence(processes, b.twice(*both, *threads, file_locks=locks)))
 
 
 def cycle_of(report: Report, names: tuple[str, ...]) -> set[tuple[int, int]]:
@@ -52,6 +52,17 @@ def test_processes_of_one_thread_that_want_each_others_files_are_a_proven_deadlo
         Kind.LOCK_CYCLE,
         Confidence.PROVEN,
     )
+
+
+def test_files_that_one_of_several_sleepers_may_have_are_no_sign_of_health() -> None:
+    idle = b.sleeper(
+        100,
+        102,
+        frames=(b.py("Condition.wait", b.THREADING), b.py("Queue.get", "/usr/lib/python3.11/queue.py")),
+        lock=LockFacts(kind="python_lock", address=0x7700, uaddr=0x7700, op=9, value=0),
+    )
+    verdict = crossed(b.asleep(100, 101, seconds=86400), idle, seconds=0.3).verdict
+    assert (verdict.state, verdict.culprits) == (State.UNKNOWN, ())
 
 
 def test_another_thread_may_have_the_file_and_give_it_back() -> None:
