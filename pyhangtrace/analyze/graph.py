@@ -466,7 +466,7 @@ def _judge_component(
         elif node in let_go:
             outcomes[node] = by_clock[node]
         elif _any_thread(wait):
-            outcomes[node] = Outcome(Fate.UNKNOWN, doubted=_helped(world, wait))
+            outcomes[node] = Outcome(Fate.UNKNOWN, doubted=True)
         elif fates:
             fate, via = min(fates)
             stuck = Fate.UNKNOWN if _helped(world, wait) else Fate.BLOCKED
