@@ -167,15 +167,14 @@ def _stands_out(plan: Plan, waits: Mapping[str, Wait], owner: str) -> bool:
 
 
 def _all_wait_for(plan: Plan, waits: Mapping[str, Wait], owner: str) -> bool:
-    """Whichever thread of its process has the file lock: none of them can go on, as far as is recorded for good."""
+    """Whichever thread of its process has the file lock: none of them can go on, as far as is recorded."""
     process = plan.player(owner).process
     for player in plan.players:
         at: str | None = player.name
         passed: set[str] = set()
         while at is not None and at != owner and at not in passed and plan.player(at).process == process:
             passed.add(at)
-            firm = at in waits and waits[at].record in (Record.PROCESS, Record.THREAD)
-            at = waits[at].owner if firm else None
+            at = waits[at].owner if at in waits and waits[at].record is not Record.NONE else None
         if player.process == process and at != owner:
             return False
     return True
