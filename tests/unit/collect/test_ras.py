@@ -26,6 +26,13 @@ OLD = ["CLIENT PROTOCOL 2", "SET FORMAT json", "TIMEOUT 1", "VERBOSE STATUS"]
 NEW = ["CLIENT PROTOCOL 2", "SET FORMAT json", "TIMEOUT 1", "STATUS"]
 
 
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine a server of these tests may answer late."""
+    monkeypatch.setattr(ras, "_PATIENCE_S", 20.0)
+    monkeypatch.setattr(ras, "_ACCEPT_S", 20.0)
+
+
 def question(server: Server, **more: object) -> ras.Question:
     asked = ras.Question(
         port=server.port,
@@ -75,14 +82,16 @@ def test_an_address_of_ipv6() -> None:
     assert found.address == f"[::1]:{server.port}"
 
 
-def test_a_process_that_does_not_accept() -> None:
+def test_a_process_that_does_not_accept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ras, "_ACCEPT_S", 0.5)
     with serving(speaks(TEXT), accepts=False) as server:
         found, status = ras.query(question(server, deadline_s=2.0))
     assert (found, status.state) == (None, SourceState.TIMED_OUT)
     assert "connections was accepted: who listens is stopped" in status.reason
 
 
-def test_a_process_that_accepts_and_keeps_silent() -> None:
+def test_a_process_that_accepts_and_keeps_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ras, "_PATIENCE_S", 1.0)
     found, status, said = ask(lambda connection, line: True)
     assert (found, status.state, said) == (None, SourceState.TIMED_OUT, [OLD[:1]])
 
