@@ -40,23 +40,16 @@ from pyhangtrace.collect.tasks import TASKS
 from pyhangtrace.discover import job as jobs
 from pyhangtrace.discover import recognise, roles
 from pyhangtrace.model.errors import NoSuchProcess, NotPermitted, UsageError
-from pyhangtrace.model.evidence import (
-    CgroupFacts,
-    Cost,
-    Evidence,
-    HostFacts,
-    JobFacts,
-    MappedFile,
-    ProbeEvidence,
-    ProcessFacts,
-    SourcePlace,
-    SourceStatus,
-    ThreadSample,
-)
+from pyhangtrace.model.evidence import Cost, Evidence, JobFacts, SourceStatus
+from pyhangtrace.model.host import CgroupFacts, HostFacts, MappedFile
 from pyhangtrace.model.kinds import Role, SourceState, StackFrom
 from pyhangtrace.model.nccl import NcclPicture
+from pyhangtrace.model.probes import ProbeEvidence
 from pyhangtrace.model.process_table import ProcessTable
+from pyhangtrace.model.processes import ProcessFacts
 from pyhangtrace.model.ras import RasAnswer
+from pyhangtrace.model.stacks import SourcePlace
+from pyhangtrace.model.threads import ThreadSample
 from pyhangtrace.render.result import Result
 
 Progress = Callable[[str], None]

@@ -16,8 +16,9 @@ from pyhangtrace.analyze.report_frames import report_frame
 from pyhangtrace.analyze.scene import Key
 from pyhangtrace.analyze.source_lines import Places, places_of, with_lines
 from pyhangtrace.analyze.words import summary
-from pyhangtrace.model.evidence import Frame, ProbeEvidence, ProcessFacts, TaskSample, ThreadSample
 from pyhangtrace.model.kinds import FrameKind, Kind, MemoryVerdict, State, WaitKind
+from pyhangtrace.model.probes import ProbeEvidence
+from pyhangtrace.model.processes import ProcessFacts
 from pyhangtrace.model.quantities import size
 from pyhangtrace.model.report import (
     Cleared,
@@ -40,6 +41,8 @@ from pyhangtrace.model.report import (
     Waker,
     Workload,
 )
+from pyhangtrace.model.stacks import Frame
+from pyhangtrace.model.threads import TaskSample, ThreadSample
 
 # Any of a thread pool's hundred threads could end a wait on a condition; listing them all helps nobody.
 _MOST_CANDIDATES = 16

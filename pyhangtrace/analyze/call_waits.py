@@ -7,9 +7,10 @@ from pyhangtrace.analyze.blocked import CONNECT, Blocked, Standing, changed
 from pyhangtrace.analyze.calls import Call, Meaning, connects_to_store, has_function, path_has
 from pyhangtrace.analyze.progress import Progress
 from pyhangtrace.analyze.scene import Scene
-from pyhangtrace.model.evidence import FileLock, LockFile, ThreadSample
 from pyhangtrace.model.kinds import Confidence, Edge, Kind, Role, WaitKind
+from pyhangtrace.model.open_files import FileLock, LockFile
 from pyhangtrace.model.report import ReportHolder, WaitObject
+from pyhangtrace.model.threads import ThreadSample
 
 _SLEEPS = frozenset({"nanosleep", "clock_nanosleep"})
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 
-from pyhangtrace.model.evidence import Frame, ThreadSample
 from pyhangtrace.model.kinds import FrameKind
+from pyhangtrace.model.stacks import Frame
+from pyhangtrace.model.threads import ThreadSample
 
 
 class Meaning(Enum):

@@ -24,9 +24,9 @@ from pyhangtrace.analyze.process_groups import groups_of as process_groups
 from pyhangtrace.analyze.progress import Progress
 from pyhangtrace.analyze.report_frames import report_frame
 from pyhangtrace.analyze.scene import Key, Scene
-from pyhangtrace.model.evidence import ThreadSample
 from pyhangtrace.model.kinds import Confidence, Edge, Kind, Role, WaitKind
 from pyhangtrace.model.report import Collective, Mismatched
+from pyhangtrace.model.threads import ThreadSample
 
 # ProcessGroupGloo starts two threads for each group (its default, which init_process_group cannot change).
 _RUN_LOOP = "ProcessGroupGloo::runLoop"

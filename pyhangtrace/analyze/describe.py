@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyhangtrace.analyze.calls import Call
 from pyhangtrace.analyze.scene import Scene
-from pyhangtrace.model.evidence import ThreadSample
+from pyhangtrace.model.threads import ThreadSample
 
 _FUTEX_OPS = {0: "FUTEX_WAIT", 6: "FUTEX_LOCK_PI", 9: "FUTEX_WAIT_BITSET", 13: "FUTEX_LOCK_PI2"}
 

@@ -9,9 +9,10 @@ from pyhangtrace.analyze import holders, objects
 from pyhangtrace.analyze.blocked import Blocked, Standing, changed
 from pyhangtrace.analyze.calls import Meaning
 from pyhangtrace.analyze.scene import Key, Scene
-from pyhangtrace.model.evidence import FdFacts, ThreadSample
 from pyhangtrace.model.kinds import Confidence, Edge, FdKind, Kind, Role, WaitKind
+from pyhangtrace.model.open_files import FdFacts
 from pyhangtrace.model.report import ReportHolder, WaitObject
+from pyhangtrace.model.threads import ThreadSample
 
 # Descriptors that bring work, wake-ups or the time from outside: no peer can be named.
 _OUTSIDE = frozenset(

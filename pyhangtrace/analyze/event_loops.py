@@ -17,9 +17,10 @@ from pyhangtrace.analyze.graph import LONG_TIMER_S
 from pyhangtrace.analyze.outside import watches_own_only
 from pyhangtrace.analyze.progress import Progress
 from pyhangtrace.analyze.scene import Key, Scene
-from pyhangtrace.model.evidence import Look, TaskSample
+from pyhangtrace.model.evidence import Look
 from pyhangtrace.model.kinds import Confidence, Edge, Kind, TaskKind, WaitKind
 from pyhangtrace.model.report import WaitObject
+from pyhangtrace.model.threads import TaskSample
 
 _MOST_TOLD = 4
 

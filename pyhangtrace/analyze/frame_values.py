@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from pyhangtrace.analyze.calls import python_frames
-from pyhangtrace.model.evidence import Frame, NamedValue, ThreadSample
+from pyhangtrace.model.stacks import Frame
+from pyhangtrace.model.threads import NamedValue, ThreadSample
 
 Values = Mapping[str, NamedValue]
 

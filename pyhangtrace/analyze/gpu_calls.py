@@ -14,8 +14,8 @@ from enum import Enum
 from functools import lru_cache
 
 from pyhangtrace.analyze.calls import plain
-from pyhangtrace.model.evidence import Frame
 from pyhangtrace.model.kinds import FrameKind
+from pyhangtrace.model.stacks import Frame
 
 
 class GpuWait(str, Enum):

@@ -17,7 +17,7 @@ from pyhangtrace.analyze.leaving import absent_key, left_early
 from pyhangtrace.analyze.process_groups import UNNAMED, Group, Groups, Place, may_be
 from pyhangtrace.analyze.report_frames import report_frame
 from pyhangtrace.analyze.scene import Key, Scene
-from pyhangtrace.model.evidence import PendingOperation
+from pyhangtrace.model.groups import PendingOperation
 from pyhangtrace.model.kinds import Kind
 from pyhangtrace.model.report import Collective, Mismatched
 

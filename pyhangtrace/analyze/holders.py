@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 from pyhangtrace.analyze.calls import path_has
 from pyhangtrace.analyze.scene import Key, Scene
-from pyhangtrace.model.evidence import FdFacts, FileLock, LockFacts, LockFile, ProcessFacts, ThreadSample
 from pyhangtrace.model.kinds import FdKind, Role
+from pyhangtrace.model.open_files import FdFacts, FileLock, LockFile
+from pyhangtrace.model.processes import ProcessFacts
 from pyhangtrace.model.report import ReportHolder, WaitObject
+from pyhangtrace.model.threads import LockFacts, ThreadSample
 
 _NETWORK_FILE_SYSTEMS = (
     "nfs",

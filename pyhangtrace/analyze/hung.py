@@ -32,9 +32,9 @@ from pyhangtrace.analyze.graph import Fate, Judged
 from pyhangtrace.analyze.report_frames import report_frame
 from pyhangtrace.analyze.retries import is_young
 from pyhangtrace.analyze.scene import Key
-from pyhangtrace.model.evidence import Frame
 from pyhangtrace.model.kinds import Confidence, Edge, FrameKind, Kind, Part, State, WaitKind
 from pyhangtrace.model.report import Divergence, Side
+from pyhangtrace.model.stacks import Frame
 
 
 def hung_verdict(case: Case, hung: Sequence[Key], seeds: Sequence[Key]) -> Finding:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from pyhangtrace.model.evidence import Evidence, ProcessFacts, RankClaim
+from pyhangtrace.model.evidence import Evidence
 from pyhangtrace.model.kinds import Role, SourceState
+from pyhangtrace.model.processes import ProcessFacts, RankClaim
 from pyhangtrace.model.ranks import fold
 from pyhangtrace.model.report import Coverage
 

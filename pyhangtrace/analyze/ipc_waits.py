@@ -10,9 +10,10 @@ from dataclasses import replace
 from pyhangtrace.analyze import objects
 from pyhangtrace.analyze.blocked import Blocked, Standing
 from pyhangtrace.analyze.scene import Scene
-from pyhangtrace.model.evidence import IpcFacts, ThreadSample
 from pyhangtrace.model.kinds import Edge, FdKind, Kind, WaitKind
+from pyhangtrace.model.open_files import IpcFacts
 from pyhangtrace.model.report import WaitObject
+from pyhangtrace.model.threads import ThreadSample
 
 _SEMAPHORES = ("semop", "semtimedop")
 _QUEUES = ("msgrcv", "msgsnd")

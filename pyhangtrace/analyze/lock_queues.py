@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pyhangtrace.model.evidence import ThreadSample
+from pyhangtrace.model.threads import ThreadSample
 
 # As `LockFacts.shared_key`.
 SharedKey = tuple[int, int, int]

@@ -8,9 +8,9 @@ from pyhangtrace.analyze import holders, python_objects
 from pyhangtrace.analyze.blocked import Blocked, Standing, changed
 from pyhangtrace.analyze.calls import Meaning, has_function, python_frames
 from pyhangtrace.analyze.scene import Key, Scene
-from pyhangtrace.model.evidence import LockFacts, ThreadSample
 from pyhangtrace.model.kinds import Confidence, Edge, Kind, WaitKind
 from pyhangtrace.model.report import ReportHolder, WaitObject
+from pyhangtrace.model.threads import LockFacts, ThreadSample
 
 _RWLOCKS = ("rwlock_read", "rwlock_write")
 

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 from pyhangtrace.analyze.holders import forked_without_exec
 from pyhangtrace.analyze.scene import Scene
-from pyhangtrace.model.evidence import MappedFile, ProcessFacts
+from pyhangtrace.model.host import MappedFile
 from pyhangtrace.model.kinds import MemoryMode, MemoryVerdict, Role
+from pyhangtrace.model.processes import ProcessFacts
 from pyhangtrace.model.quantities import size
 from pyhangtrace.model.report import MemoryReport
 

@@ -11,9 +11,9 @@ from pyhangtrace.analyze.leaving import absent_key
 from pyhangtrace.analyze.nccl_comms import Joined
 from pyhangtrace.analyze.progress import Progress
 from pyhangtrace.analyze.scene import Key, Scene
-from pyhangtrace.model.evidence import ThreadSample
 from pyhangtrace.model.kinds import Confidence, Edge, Kind, WaitKind
 from pyhangtrace.model.nccl import NcclCall
+from pyhangtrace.model.threads import ThreadSample
 
 # Those of a group of calls are done by threads of their own, which the caller waits for.
 _SET_UP = ("ncclCommInit", "ncclCommSplit", "bootstrapInit", "groupLaunch", "asyncJobLaunch")

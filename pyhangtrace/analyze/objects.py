@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from pyhangtrace.analyze import holders
 from pyhangtrace.analyze.scene import Key, Scene
-from pyhangtrace.model.evidence import FdFacts, SocketFacts
 from pyhangtrace.model.kinds import FdKind
+from pyhangtrace.model.open_files import FdFacts, SocketFacts
 from pyhangtrace.model.report import WaitObject
 
 # Said of whatever the kernel keeps no owner for; candidates are known by role only.

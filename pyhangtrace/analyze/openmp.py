@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 
-from pyhangtrace.model.evidence import Frame
 from pyhangtrace.model.kinds import FrameKind
+from pyhangtrace.model.stacks import Frame
 
 
 class _Library(Enum):

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from pyhangtrace.analyze.calls import Call, Meaning, path_has
 from pyhangtrace.analyze.frame_values import by_frame
 from pyhangtrace.analyze.scene import Scene
-from pyhangtrace.model.evidence import PendingOperation, ProcessGroupFacts, ThreadSample
+from pyhangtrace.model.groups import PendingOperation, ProcessGroupFacts
 from pyhangtrace.model.ranks import fold
+from pyhangtrace.model.threads import ThreadSample
 
 # Locals of functions of torch.distributed that hold the group of the call.
 GROUP_LOCALS = ("group_to_use", "group", "process_group", "pg")

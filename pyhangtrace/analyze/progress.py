@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from enum import Enum
 
 from pyhangtrace.analyze.calls import path_has, python_frames
-from pyhangtrace.model.evidence import Frame, ThreadSample
 from pyhangtrace.model.kinds import FrameKind
+from pyhangtrace.model.stacks import Frame
+from pyhangtrace.model.threads import ThreadSample
 
 # Asleep this long excludes whatever used to move every second or so; a straggler or a request loop shows before.
 SETTLED_S = 3.0

@@ -12,9 +12,9 @@ from pyhangtrace.analyze import holders
 from pyhangtrace.analyze.blocked import Blocked, Standing
 from pyhangtrace.analyze.calls import Call, Meaning, short
 from pyhangtrace.analyze.scene import Key, Scene
-from pyhangtrace.model.evidence import NamedValue, ThreadSample
 from pyhangtrace.model.kinds import Confidence, Edge, Kind, WaitKind
 from pyhangtrace.model.report import WaitObject
+from pyhangtrace.model.threads import NamedValue, ThreadSample
 
 # Name of a future as the object of a wait.
 FUTURE = "Future"

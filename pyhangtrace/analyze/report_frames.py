@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pyhangtrace.model.evidence import Frame
 from pyhangtrace.model.report import ReportFrame
+from pyhangtrace.model.stacks import Frame
 
 
 def report_frame(frame: Frame | None) -> ReportFrame | None:

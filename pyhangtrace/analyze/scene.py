@@ -11,9 +11,12 @@ from pyhangtrace.analyze.openmp import Place, place
 from pyhangtrace.analyze.progress import at_rest
 from pyhangtrace.analyze.services import service_of
 from pyhangtrace.model import syscalls
-from pyhangtrace.model.evidence import Evidence, FdFacts, ProcessFacts, ThreadSample
+from pyhangtrace.model.evidence import Evidence
 from pyhangtrace.model.kinds import Role
+from pyhangtrace.model.open_files import FdFacts
+from pyhangtrace.model.processes import ProcessFacts
 from pyhangtrace.model.programs import builds
+from pyhangtrace.model.threads import ThreadSample
 
 # (pid, tid) of a thread; a rank without a process is (-1 - rank, 0), a process whose threads nobody saw (pid, 0).
 Key = tuple[int, int]

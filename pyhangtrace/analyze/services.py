@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from pyhangtrace.analyze.calls import path_has, plain, python_frames, short
 from pyhangtrace.analyze.openmp import Place
-from pyhangtrace.model.evidence import ThreadSample
+from pyhangtrace.model.threads import ThreadSample
 
 # Start of the thread's name (as the kernel keeps it, 15 characters) and what it serves.
 _BY_NAME: tuple[tuple[str, str], ...] = (

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from pyhangtrace.model.evidence import Evidence, Frame, SourcePosition, code_addresses
+from pyhangtrace.model.evidence import Evidence
 from pyhangtrace.model.kinds import FoundBy
+from pyhangtrace.model.stacks import Frame, SourcePosition, code_addresses
 
 Places = Mapping[tuple[int, int], tuple[SourcePosition, ...]]  # by pid and address
 

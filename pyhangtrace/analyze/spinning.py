@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyhangtrace.analyze.calls import first_own_frame
-from pyhangtrace.model.evidence import ThreadSample
 from pyhangtrace.model.kinds import FrameKind
+from pyhangtrace.model.threads import ThreadSample
 
 # Fewer samples than one look takes say nothing: any function lasts for a millisecond now and then.
 _ENOUGH = 4

@@ -12,9 +12,9 @@ from pyhangtrace.analyze.gpu_devices import device_words, fault_of, settings_wor
 from pyhangtrace.analyze.progress import Progress
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.analyze.spinning import Loop, describe_samples, loop_of
-from pyhangtrace.model.evidence import ThreadSample
 from pyhangtrace.model.kinds import Confidence, FdKind, FrameKind, Kind, WaitKind
 from pyhangtrace.model.report import ReportHolder, WaitObject
+from pyhangtrace.model.threads import ThreadSample
 
 _USER_FAULT = "userfault"
 # Where a thread queues for the lock of its memory map. Kernels that do not show the lock's own functions show who

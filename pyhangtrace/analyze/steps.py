@@ -10,8 +10,8 @@ from pyhangtrace.analyze.collectives import groups_of, is_run_loop
 from pyhangtrace.analyze.graph import LONG_TIMER_S
 from pyhangtrace.analyze.progress import Progress
 from pyhangtrace.analyze.scene import Key, Scene
-from pyhangtrace.model.evidence import ThreadSample
 from pyhangtrace.model.kinds import Kind
+from pyhangtrace.model.threads import ThreadSample
 
 
 def taken(scene: Scene, waits: Mapping[Key, Blocked]) -> bool:

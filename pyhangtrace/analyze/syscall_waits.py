@@ -12,9 +12,10 @@ from pyhangtrace.analyze.calls import Meaning
 from pyhangtrace.analyze.ends import io_wait, poll_wait
 from pyhangtrace.analyze.progress import Progress
 from pyhangtrace.analyze.scene import Scene
-from pyhangtrace.model.evidence import Frame, ThreadSample
 from pyhangtrace.model.kinds import Confidence, Edge, FrameKind, Kind, WaitKind
 from pyhangtrace.model.report import ReportHolder, WaitObject
+from pyhangtrace.model.stacks import Frame
+from pyhangtrace.model.threads import ThreadSample
 
 _READS = frozenset(
     {"read", "readv", "pread64", "preadv", "recvfrom", "recvmsg", "recvmmsg", "splice", "accept"}

@@ -9,8 +9,8 @@ from pyhangtrace.analyze.blocked import Blocked, Standing
 from pyhangtrace.analyze.openmp import Place
 from pyhangtrace.analyze.progress import Progress
 from pyhangtrace.analyze.scene import Key, Scene
-from pyhangtrace.model.evidence import ThreadSample
 from pyhangtrace.model.kinds import Confidence, Edge, Kind, WaitKind
+from pyhangtrace.model.threads import ThreadSample
 
 
 def team(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:

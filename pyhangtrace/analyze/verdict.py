@@ -26,8 +26,8 @@ from pyhangtrace.analyze.working import (
     throttled,
     undecided,
 )
-from pyhangtrace.model.evidence import ThreadSample
 from pyhangtrace.model.kinds import Confidence, FrameKind, Kind, Role, State, WaitKind
+from pyhangtrace.model.threads import ThreadSample
 
 
 def find(scene: Scene, matched: Matched, judged: Judged) -> Finding:

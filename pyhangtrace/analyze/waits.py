@@ -24,8 +24,8 @@ from pyhangtrace.analyze.calls import Meaning, has_stack, recognise
 from pyhangtrace.analyze.describe import describe_call, describe_lock, describe_syscall
 from pyhangtrace.analyze.progress import Progress, gil_wait, progress
 from pyhangtrace.analyze.scene import Key, Scene
-from pyhangtrace.model.evidence import ThreadSample
 from pyhangtrace.model.kinds import Kind, Role, WaitKind
+from pyhangtrace.model.threads import ThreadSample
 
 _LAUNCHER_WAITS = frozenset(
     {

@@ -18,7 +18,7 @@ from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
 from pyhangtrace.collect.procfs import PROC, fields, read_link, read_text
 from pyhangtrace.collect.threads import parse_syscall
 from pyhangtrace.model import syscalls
-from pyhangtrace.model.evidence import ThreadSample
+from pyhangtrace.model.threads import ThreadSample
 
 MEMORY_TASK = "memory"
 MAX_FDS = 1024  # of one call; the rest of a bigger set is left out

@@ -12,8 +12,8 @@ from typing import Any
 
 from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
 from pyhangtrace.collect.procfs import PROC, numbers, others_hidden, pids, printable, read_link, read_text
-from pyhangtrace.model.evidence import Holder
 from pyhangtrace.model.kinds import FdKind
+from pyhangtrace.model.open_files import Holder
 
 DESCRIBE_TASK = "descriptors"
 _ANONYMOUS = {

@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 
 from pyhangtrace.collect.descriptors import Descriptor, FdInfo, Openers, open_fds, parse_fdinfo
 from pyhangtrace.collect.procfs import PROC, printable, read_link, read_text
-from pyhangtrace.model.evidence import FileLock, Holder, ThreadSample
 from pyhangtrace.model.kinds import FdKind
+from pyhangtrace.model.open_files import FileLock, Holder
+from pyhangtrace.model.threads import ThreadSample
 
 _LINE = re.compile(
     r"^(?P<id>\d+):\s+(?P<blocked>->\s+)?(?P<kind>[A-Z]+)\s+(?P<mandatory>\S+)\s+(?P<access>\S+)\s+"

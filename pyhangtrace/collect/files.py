@@ -10,8 +10,9 @@ from pyhangtrace.collect import descriptors, sockets
 from pyhangtrace.collect.descriptors import Descriptor, Openers
 from pyhangtrace.collect.guarded import GuardedReader
 from pyhangtrace.collect.procfs import PROC
-from pyhangtrace.model.evidence import FdFacts, Holder, SocketFacts, ThreadSample
 from pyhangtrace.model.kinds import FdKind
+from pyhangtrace.model.open_files import FdFacts, Holder, SocketFacts
+from pyhangtrace.model.threads import ThreadSample
 
 _MAX_FDS_PER_PROCESS = 512
 # Objects that several processes may have open, found by what /proc shows as the target of the descriptor.

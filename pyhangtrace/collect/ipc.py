@@ -15,7 +15,8 @@ from typing import Any
 from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
 from pyhangtrace.collect.procfs import PROC, read_link, read_text
 from pyhangtrace.model import syscalls
-from pyhangtrace.model.evidence import IpcFacts, ThreadSample
+from pyhangtrace.model.open_files import IpcFacts
+from pyhangtrace.model.threads import ThreadSample
 
 IPC_TASK = "ipc"
 _CLONE_NEWIPC = 0x08000000

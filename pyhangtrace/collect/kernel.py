@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from pyhangtrace.collect.processes import read_uptime
 from pyhangtrace.collect.procfs import PROC, fields, kilobytes, printable, read_text
-from pyhangtrace.model.evidence import CgroupFacts, HostFacts, OomKill, PressureFacts
+from pyhangtrace.model.host import CgroupFacts, HostFacts, OomKill, PressureFacts
 
 _KILLED = re.compile(r"[Kk]illed process (\d+) \((.*?)\)")
 _OOM = re.compile(r"(Out of memory|Memory cgroup out of memory|oom)", re.IGNORECASE)

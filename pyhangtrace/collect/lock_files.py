@@ -12,8 +12,9 @@ from pyhangtrace.collect.descriptors import Mount, Openers, mount_of, parse_moun
 from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
 from pyhangtrace.collect.named_values import LOCK_FILE_VALUES
 from pyhangtrace.collect.procfs import printable, read_link, read_text
-from pyhangtrace.model.evidence import LockFile, ThreadSample
+from pyhangtrace.model.open_files import LockFile
 from pyhangtrace.model.process_table import ProcessTable
+from pyhangtrace.model.threads import ThreadSample
 
 LOCK_FILES_TASK = "lock_files"
 _LONGEST_PATH = 4096

@@ -24,9 +24,12 @@ from pyhangtrace.collect.named_values import NAMED_LOCALS
 from pyhangtrace.collect.processes import read_uptime
 from pyhangtrace.collect.procfs import PROC
 from pyhangtrace.collect.stacks import ProcessPicture
-from pyhangtrace.model.evidence import FdFacts, FileLock, Look, MpiFacts, SourceStatus, TaskSample
+from pyhangtrace.model.evidence import Look, SourceStatus
+from pyhangtrace.model.groups import MpiFacts
 from pyhangtrace.model.kinds import SourceState
+from pyhangtrace.model.open_files import FdFacts, FileLock
 from pyhangtrace.model.process_table import ProcessTable
+from pyhangtrace.model.threads import TaskSample
 
 _SEARCH_S = 0.25  # for holders outside the job, among all processes of the host
 

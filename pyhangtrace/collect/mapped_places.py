@@ -13,7 +13,7 @@ from typing import Any
 from pyhangtrace.collect.descriptors import SERVED, Mount, device_number, fuse_connection, parse_mounts
 from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
 from pyhangtrace.collect.procfs import printable, read_bytes, read_text
-from pyhangtrace.model.evidence import ThreadSample
+from pyhangtrace.model.threads import ThreadSample
 
 MAPPED_PLACES_TASK = "mapped places"
 _LARGEST = 32 << 20

@@ -14,7 +14,7 @@ from typing import Any
 
 from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
 from pyhangtrace.collect.procfs import printable, read_bytes
-from pyhangtrace.model.evidence import MappedFile
+from pyhangtrace.model.host import MappedFile
 
 MAPS_TASK = "maps"
 RESIDENT_TASK = "resident"

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from pyhangtrace.collect.descriptors import fuse_connection, mount_of, parse_mounts
 from pyhangtrace.collect.procfs import PROC, printable, read_link, read_text
-from pyhangtrace.model.evidence import ThreadSample
+from pyhangtrace.model.threads import ThreadSample
 
 Piece = tuple[int, int]  # address, bytes
 

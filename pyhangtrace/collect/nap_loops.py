@@ -15,8 +15,9 @@ from typing import Any
 from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
 from pyhangtrace.collect.procfs import read_bytes, read_stat
 from pyhangtrace.model import syscalls
-from pyhangtrace.model.evidence import Frame, ThreadSample
 from pyhangtrace.model.kinds import FrameKind
+from pyhangtrace.model.stacks import Frame
+from pyhangtrace.model.threads import ThreadSample
 
 NAP_LOOPS_TASK = "nap loops"
 LONGEST_NAP_S = 30.0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
 from pyhangtrace.collect.procfs import printable, read_text
-from pyhangtrace.model.evidence import SourceStatus, ThreadSample
+from pyhangtrace.model.evidence import SourceStatus
 from pyhangtrace.model.kinds import SourceState
 from pyhangtrace.model.nccl import (
     NcclCall,
@@ -20,6 +20,7 @@ from pyhangtrace.model.nccl import (
     NcclTask,
     NcclTransfer,
 )
+from pyhangtrace.model.threads import ThreadSample
 
 if TYPE_CHECKING:
     from pyhangtrace._native import NcclFound, NcclTaskCapture

@@ -18,7 +18,8 @@ from typing import Any
 from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
 from pyhangtrace.collect.procfs import printable
 from pyhangtrace.collect.stacks import native_engine
-from pyhangtrace.model.evidence import MpiFacts, ProcessGroupFacts, ThreadSample
+from pyhangtrace.model.groups import MpiFacts, ProcessGroupFacts
+from pyhangtrace.model.threads import ThreadSample
 
 OPEN_MPI_TASK = "open_mpi"
 Read = Callable[[int, int], "bytes | None"]

@@ -18,13 +18,10 @@ from pyhangtrace.collect import flight_recorder
 from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
 from pyhangtrace.collect.procfs import printable
 from pyhangtrace.collect.stacks import native_engine
-from pyhangtrace.model.evidence import (
-    PendingOperation,
-    ProcessGroupFacts,
-    SourceStatus,
-    ThreadSample,
-)
+from pyhangtrace.model.evidence import SourceStatus
+from pyhangtrace.model.groups import PendingOperation, ProcessGroupFacts
 from pyhangtrace.model.kinds import SourceState
+from pyhangtrace.model.threads import ThreadSample
 
 if TYPE_CHECKING:
     from pyhangtrace._native import PythonValue

@@ -18,8 +18,8 @@ from pyhangtrace.collect.procfs import (
     read_text,
     split_arguments,
 )
-from pyhangtrace.model.evidence import ProcessFacts, ProcessMemory
 from pyhangtrace.model.process_table import ProcessStat, ProcessTable
+from pyhangtrace.model.processes import ProcessFacts, ProcessMemory
 
 CMDLINE_TASK = "cmdline"
 ENVIRON_TASK = "environ"

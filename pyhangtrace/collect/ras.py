@@ -23,10 +23,13 @@ from pyhangtrace.collect.processes import environs
 from pyhangtrace.collect.procfs import PROC, numbers, printable, read_link, read_text
 from pyhangtrace.collect.ras_gate import RasMode, Version, all_here, hazards, leave, parse_version
 from pyhangtrace.collect.sockets import parse_inet
-from pyhangtrace.model.evidence import ProcessFacts, SocketFacts, SourceStatus, ThreadSample
+from pyhangtrace.model.evidence import SourceStatus
 from pyhangtrace.model.kinds import SourceState
 from pyhangtrace.model.nccl import NcclState
+from pyhangtrace.model.open_files import SocketFacts
+from pyhangtrace.model.processes import ProcessFacts
 from pyhangtrace.model.ras import RasAnswer
+from pyhangtrace.model.threads import ThreadSample
 
 SOURCE = "ras"
 QUERY_TASK = "ras_query"

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from pyhangtrace.model.evidence import ProcessFacts, ThreadSample
 from pyhangtrace.model.nccl import NcclCommunicator, NcclState
+from pyhangtrace.model.processes import ProcessFacts
+from pyhangtrace.model.threads import ThreadSample
 
 Version = tuple[int, int, int]
 

@@ -11,8 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
-from pyhangtrace.model.evidence import ProcessMemory, SourceStatus
+from pyhangtrace.model.evidence import SourceStatus
 from pyhangtrace.model.kinds import SourceState
+from pyhangtrace.model.processes import ProcessMemory
 
 ROLLUP_TASK = "smaps_rollup"
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
 from pyhangtrace.collect.procfs import printable, read_link, read_text
-from pyhangtrace.model.evidence import SocketFacts
+from pyhangtrace.model.open_files import SocketFacts
 
 SOCKETS_TASK = "sockets"
 _STATES = {

@@ -9,8 +9,9 @@ from typing import Any
 from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
 from pyhangtrace.collect.procfs import printable
 from pyhangtrace.collect.stacks import native_engine
-from pyhangtrace.model.evidence import Look, SourcePlace, SourcePosition, SourceStatus, code_addresses
+from pyhangtrace.model.evidence import Look, SourceStatus
 from pyhangtrace.model.kinds import SourceState
+from pyhangtrace.model.stacks import SourcePlace, SourcePosition, code_addresses
 
 SOURCE = "source lines"
 SOURCE_LINES_TASK = "source_lines"

@@ -15,17 +15,11 @@ from pyhangtrace.collect.guarded import MMAP_LOCK_HELD, GuardedReader, HelperSta
 from pyhangtrace.collect.named_values import TYPES
 from pyhangtrace.collect.procfs import PROC, printable, read_text
 from pyhangtrace.collect.threads import lock_keeper, read_thread, thread_ids
-from pyhangtrace.model.evidence import (
-    Frame,
-    LockFacts,
-    NamedValue,
-    PythonFacts,
-    SourceStatus,
-    StackSamples,
-    TaskSample,
-    ThreadSample,
-)
+from pyhangtrace.model.evidence import SourceStatus
 from pyhangtrace.model.kinds import FoundBy, FrameKind, StackFrom, TaskKind
+from pyhangtrace.model.processes import PythonFacts
+from pyhangtrace.model.stacks import Frame, StackSamples
+from pyhangtrace.model.threads import LockFacts, NamedValue, TaskSample, ThreadSample
 
 if TYPE_CHECKING:
     from pyhangtrace._native import (

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from pyhangtrace.collect.procfs import PROC, numbers, printable, read_text
-from pyhangtrace.model.evidence import Frame, ThreadSample
 from pyhangtrace.model.kinds import FrameKind
 from pyhangtrace.model.process_table import parse_stat
+from pyhangtrace.model.stacks import Frame
+from pyhangtrace.model.threads import ThreadSample
 
 
 def thread_ids(pid: int, proc_root: str = PROC) -> list[int]:

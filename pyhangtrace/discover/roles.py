@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from pyhangtrace.discover import recognise
 from pyhangtrace.discover.job import Group
-from pyhangtrace.model.evidence import RankClaim
 from pyhangtrace.model.kinds import Role
 from pyhangtrace.model.process_table import ProcessTable
+from pyhangtrace.model.processes import RankClaim
 
 
 @dataclass(slots=True)

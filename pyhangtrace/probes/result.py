@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pyhangtrace.model.evidence import ProbeEvidence, WakerCount
+from pyhangtrace.model.probes import ProbeEvidence, WakerCount
 from pyhangtrace.probes import events
 
 

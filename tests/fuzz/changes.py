@@ -12,7 +12,9 @@ from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 
-from pyhangtrace.model.evidence import Evidence, Look, ProcessFacts, ThreadSample
+from pyhangtrace.model.evidence import Evidence, Look
+from pyhangtrace.model.processes import ProcessFacts
+from pyhangtrace.model.threads import ThreadSample
 
 T = TypeVar("T")
 

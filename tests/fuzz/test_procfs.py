@@ -18,7 +18,7 @@ from pyhangtrace import _native
 from pyhangtrace.collect import descriptors, file_locks, ipc, kernel, maps, procfs, sockets, threads
 from pyhangtrace.collect.processes import describe
 from pyhangtrace.discover import recognise
-from pyhangtrace.model.evidence import OomKill
+from pyhangtrace.model.host import OomKill
 from pyhangtrace.model.process_table import ProcessTable, parse_stat
 from tests.fuzz import texts
 from tests.fuzz.budget import budget

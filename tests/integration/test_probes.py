@@ -20,8 +20,8 @@ from pathlib import Path
 import pytest
 
 from pyhangtrace.collect import probes
-from pyhangtrace.model.evidence import ProbeEvidence, WakerCount
 from pyhangtrace.model.kinds import SourceState
+from pyhangtrace.model.probes import ProbeEvidence, WakerCount
 from pyhangtrace.probes.capability import probe_capabilities
 from pyhangtrace.probes.result import ProcessProbe
 from pyhangtrace.probes.window import ALL_CALLS

@@ -14,7 +14,7 @@ import pytest
 from pyhangtrace.collect import process_groups
 from pyhangtrace.collect.guarded import GuardedReader
 from pyhangtrace.collect.tasks import TASKS
-from pyhangtrace.model.evidence import ThreadSample
+from pyhangtrace.model.threads import ThreadSample
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
 

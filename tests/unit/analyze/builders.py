@@ -6,24 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace as replace
 from typing import Any
 
-from pyhangtrace.model.evidence import (
-    Evidence,
-    FdFacts,
-    FileLock,
-    Frame,
-    Holder,
-    HostFacts,
-    JobFacts,
-    LockFacts,
-    LockFile,
-    Look,
-    NamedValue,
-    ProcessFacts,
-    RankClaim,
-    SocketFacts,
-    ThreadSample,
-)
+from pyhangtrace.model.evidence import Evidence, JobFacts, Look
+from pyhangtrace.model.host import HostFacts
 from pyhangtrace.model.kinds import FdKind, FrameKind, Role
+from pyhangtrace.model.open_files import FdFacts, FileLock, Holder, LockFile, SocketFacts
+from pyhangtrace.model.processes import ProcessFacts, RankClaim
+from pyhangtrace.model.stacks import Frame
+from pyhangtrace.model.threads import LockFacts, NamedValue, ThreadSample
 
 C10D = "/usr/lib/python3/site-packages/torch/distributed/distributed_c10d.py"
 THREADING = "/usr/lib/python3.11/threading.py"

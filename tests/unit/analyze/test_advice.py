@@ -14,8 +14,8 @@ import pytest
 import pyhangtrace
 from pyhangtrace.analyze import analyze
 from pyhangtrace.cli.main import cli
-from pyhangtrace.model.evidence import FileLock, Holder
 from pyhangtrace.model.kinds import Kind, State
+from pyhangtrace.model.open_files import FileLock, Holder
 from tests.unit.analyze import builders as b
 
 

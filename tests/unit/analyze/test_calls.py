@@ -7,7 +7,7 @@ import pytest
 from pyhangtrace.analyze.calls import Meaning, connects_to_store, gloo_work, recognise
 from pyhangtrace.analyze.openmp import place
 from pyhangtrace.analyze.services import service_of
-from pyhangtrace.model.evidence import Frame
+from pyhangtrace.model.stacks import Frame
 from tests.unit.analyze import builders as b
 
 QUEUE = "/usr/lib/python3.12/queue.py"

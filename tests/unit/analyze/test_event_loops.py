@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pyhangtrace.analyze import analyze
-from pyhangtrace.model.evidence import FdFacts, NamedValue, TaskSample, ThreadSample
 from pyhangtrace.model.kinds import Confidence, FdKind, Kind, Part, State
+from pyhangtrace.model.open_files import FdFacts
 from pyhangtrace.model.report import Report
+from pyhangtrace.model.threads import NamedValue, TaskSample, ThreadSample
 from tests.unit.analyze import builders as b
 
 LOOP = (

@@ -9,7 +9,7 @@ import pytest
 from pyhangtrace.analyze.gpu_calls import GpuCall, GpuWait, recognise
 from pyhangtrace.analyze.gpu_devices import bus_of, xids
 from pyhangtrace.analyze.report import analyze
-from pyhangtrace.model.evidence import Evidence, Frame, HostFacts, LockFacts, ThreadSample
+from pyhangtrace.model.evidence import Evidence
 from pyhangtrace.model.gpu import (
     CudaProcess,
     DriverFacts,
@@ -18,8 +18,11 @@ from pyhangtrace.model.gpu import (
     Prepared,
     PreparedExtra,
 )
+from pyhangtrace.model.host import HostFacts
 from pyhangtrace.model.kinds import Confidence, Kind, Role, State, WaitKind
 from pyhangtrace.model.report import Report, Wait
+from pyhangtrace.model.stacks import Frame
+from pyhangtrace.model.threads import LockFacts, ThreadSample
 from pyhangtrace.render.text.page import render_text
 from tests.unit.analyze import builders as b
 

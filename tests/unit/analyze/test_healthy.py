@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from pyhangtrace.analyze import analyze, more_time_wanted
-from pyhangtrace.model.evidence import Evidence, FdFacts, Holder, RankClaim
+from pyhangtrace.model.evidence import Evidence
 from pyhangtrace.model.kinds import Confidence, FdKind, Kind, Role, State
+from pyhangtrace.model.open_files import FdFacts, Holder
+from pyhangtrace.model.processes import RankClaim
 from tests.unit.analyze import builders as b
 
 LOOP = (

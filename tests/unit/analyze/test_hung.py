@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from pyhangtrace.analyze import analyze, more_time_wanted, outsiders_wanted
-from pyhangtrace.model.evidence import Evidence, FileLock, Holder, LockFile
+from pyhangtrace.model.evidence import Evidence
 from pyhangtrace.model.kinds import Confidence, Kind, Part, Role, State
+from pyhangtrace.model.open_files import FileLock, Holder, LockFile
 from pyhangtrace.model.report import Report
 from tests.unit.analyze import builders as b
 

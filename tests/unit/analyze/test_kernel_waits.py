@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pyhangtrace.analyze import analyze
-from pyhangtrace.model.evidence import FdFacts, Holder, IpcFacts, ProcessFacts, ThreadSample
 from pyhangtrace.model.kinds import Edge, FdKind, Kind, State, WaitKind
+from pyhangtrace.model.open_files import FdFacts, Holder, IpcFacts
+from pyhangtrace.model.processes import ProcessFacts
 from pyhangtrace.model.report import Report, Wait
+from pyhangtrace.model.threads import ThreadSample
 from tests.unit.analyze import builders as b
 
 SEMOP, MSGSND, IO_URING, WAITID, OPENAT, VFORK = 65, 69, 426, 247, 257, 58

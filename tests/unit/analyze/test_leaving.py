@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pyhangtrace.analyze import analyze
-from pyhangtrace.model.evidence import Holder
 from pyhangtrace.model.kinds import State
+from pyhangtrace.model.open_files import Holder
 from tests.unit.analyze import builders as b
 
 

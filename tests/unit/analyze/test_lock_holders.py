@@ -7,9 +7,10 @@ from typing import Any
 
 from pyhangtrace.analyze import analyze
 from pyhangtrace.analyze.holders import NO_SUCH_OWNER, WHOSE_UNKNOWN
-from pyhangtrace.model.evidence import FileLock, Holder, LockFacts, ThreadSample
 from pyhangtrace.model.kinds import Confidence, Kind, Part, State
+from pyhangtrace.model.open_files import FileLock, Holder
 from pyhangtrace.model.report import Report, Verdict
+from pyhangtrace.model.threads import LockFacts, ThreadSample
 from tests.unit.analyze import builders as b
 
 

@@ -8,15 +8,9 @@ from typing import Any
 import pytest
 
 from pyhangtrace.analyze import analyze
-from pyhangtrace.model.evidence import (
-    CgroupFacts,
-    HostFacts,
-    MappedFile,
-    OomKill,
-    PressureFacts,
-    ProcessMemory,
-)
+from pyhangtrace.model.host import CgroupFacts, HostFacts, MappedFile, OomKill, PressureFacts
 from pyhangtrace.model.kinds import Kind, MemoryVerdict
+from pyhangtrace.model.processes import ProcessMemory
 from pyhangtrace.model.quantities import size
 from pyhangtrace.model.report import MemoryReport
 from tests.unit.analyze import builders as b

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from pyhangtrace.analyze import analyze
-from pyhangtrace.model.evidence import FileLock, RankClaim
 from pyhangtrace.model.kinds import Confidence, Kind, Part, Role, State
+from pyhangtrace.model.open_files import FileLock
+from pyhangtrace.model.processes import RankClaim
 from pyhangtrace.render.text.headline import headline_title
 from tests.unit.analyze import builders as b
 

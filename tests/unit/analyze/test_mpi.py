@@ -10,8 +10,10 @@ import pytest
 
 from pyhangtrace.analyze import analyze
 from pyhangtrace.analyze.calls import Meaning, recognise
-from pyhangtrace.model.evidence import Evidence, MpiFacts, ProcessGroupFacts, ThreadSample
+from pyhangtrace.model.evidence import Evidence
+from pyhangtrace.model.groups import MpiFacts, ProcessGroupFacts
 from pyhangtrace.model.kinds import Confidence, Kind, Part, State
+from pyhangtrace.model.threads import ThreadSample
 from tests.unit.analyze import builders as b
 
 

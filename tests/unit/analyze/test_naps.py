@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from pyhangtrace.analyze import analyze
-from pyhangtrace.model.evidence import Evidence, ProcessFacts, PythonFacts, ThreadSample
+from pyhangtrace.model.evidence import Evidence
 from pyhangtrace.model.kinds import Kind, State
+from pyhangtrace.model.processes import ProcessFacts, PythonFacts
+from pyhangtrace.model.threads import ThreadSample
 from tests.unit.analyze import builders as b
 
 POOL = "/usr/lib/python3.11/concurrent/futures/process.py"

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from pyhangtrace.analyze import analyze
-from pyhangtrace.model.evidence import Evidence, ThreadSample
+from pyhangtrace.model.evidence import Evidence
 from pyhangtrace.model.kinds import Kind, Part, State
 from pyhangtrace.model.nccl import NcclCall, NcclCommunicator, NcclPicture, NcclPlan, NcclState, NcclTask
+from pyhangtrace.model.threads import ThreadSample
 from tests.unit.analyze import builders as b
 
 HASH = 0x9D331CBF49B6643C

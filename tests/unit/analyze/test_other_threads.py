@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from pyhangtrace.analyze.report import analyze
-from pyhangtrace.model.evidence import Evidence, Holder, ThreadSample
+from pyhangtrace.model.evidence import Evidence
 from pyhangtrace.model.kinds import Confidence, Kind, State
+from pyhangtrace.model.open_files import Holder
+from pyhangtrace.model.threads import ThreadSample
 from tests.unit.analyze import builders as b
 
 QUEUE = (b.py("wait", b.THREADING), b.py("get", "/usr/lib/python3.11/queue.py"))

@@ -7,18 +7,11 @@ from typing import Any
 import pytest
 
 from pyhangtrace.analyze import analyze, more_time_wanted
-from pyhangtrace.model.evidence import (
-    Evidence,
-    FdFacts,
-    FileLock,
-    Holder,
-    LockFile,
-    Look,
-    ProcessFacts,
-    PythonFacts,
-    ThreadSample,
-)
+from pyhangtrace.model.evidence import Evidence, Look
 from pyhangtrace.model.kinds import Confidence, FdKind, Kind, Role, State
+from pyhangtrace.model.open_files import FdFacts, FileLock, Holder, LockFile
+from pyhangtrace.model.processes import ProcessFacts, PythonFacts
+from pyhangtrace.model.threads import ThreadSample
 from tests.unit.analyze import builders as b
 
 LISTENING = b.connection(100, 5, 70, state="LISTEN")

@@ -6,16 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 from pyhangtrace.analyze import analyze
-from pyhangtrace.model.evidence import (
-    Evidence,
-    FdFacts,
-    FileLock,
-    NamedValue,
-    PendingOperation,
-    ProcessGroupFacts,
-    ThreadSample,
-)
+from pyhangtrace.model.evidence import Evidence
+from pyhangtrace.model.groups import PendingOperation, ProcessGroupFacts
 from pyhangtrace.model.kinds import Confidence, FdKind, Kind, Part, State
+from pyhangtrace.model.open_files import FdFacts, FileLock
+from pyhangtrace.model.threads import NamedValue, ThreadSample
 from tests.unit.analyze import builders as b
 
 WORLD, TP = 0x100, 0x200

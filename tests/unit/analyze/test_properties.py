@@ -10,21 +10,12 @@ from hypothesis import strategies as st
 from pyhangtrace.analyze import analyze, more_time_wanted, outsiders_wanted
 from pyhangtrace.analyze.components import components
 from pyhangtrace.model.codec import pack, report_from_json, report_to_json, unpack
-from pyhangtrace.model.evidence import (
-    Evidence,
-    FdFacts,
-    FileLock,
-    Frame,
-    Holder,
-    LockFacts,
-    LockFile,
-    Look,
-    ProcessFacts,
-    RankClaim,
-    SocketFacts,
-    ThreadSample,
-)
+from pyhangtrace.model.evidence import Evidence, Look
 from pyhangtrace.model.kinds import FdKind, FrameKind, Part, Role, State
+from pyhangtrace.model.open_files import FdFacts, FileLock, Holder, LockFile, SocketFacts
+from pyhangtrace.model.processes import ProcessFacts, RankClaim
+from pyhangtrace.model.stacks import Frame
+from pyhangtrace.model.threads import LockFacts, ThreadSample
 from tests.unit.analyze import builders as b
 
 PIDS = st.sampled_from([0, 1, 100, 101, 102, 103, 300, 900])

@@ -9,9 +9,9 @@ import pytest
 
 from pyhangtrace.analyze import analyze
 from pyhangtrace.analyze.holders import COUNTS
-from pyhangtrace.model.evidence import LockFacts, NamedValue, ThreadSample
 from pyhangtrace.model.kinds import Confidence, State, WaitKind
 from pyhangtrace.model.report import Report, Wait
+from pyhangtrace.model.threads import LockFacts, NamedValue, ThreadSample
 from tests.unit.analyze import builders as b
 
 BASE = "/usr/lib/python3.11/concurrent/futures/_base.py"

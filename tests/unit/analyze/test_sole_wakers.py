@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from pyhangtrace.analyze import analyze, more_time_wanted
-from pyhangtrace.model.evidence import LockFacts, ThreadSample
 from pyhangtrace.model.kinds import Confidence, Kind, Part, State
 from pyhangtrace.model.report import Verdict
+from pyhangtrace.model.threads import LockFacts, ThreadSample
 from tests.unit.analyze import builders as b
 
 EVENT = (b.py("Condition.wait", b.THREADING), b.py("Event.wait", b.THREADING), b.py("main"))

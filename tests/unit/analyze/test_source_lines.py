@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from pyhangtrace.analyze import analyze
 from pyhangtrace.analyze.source_lines import places_of, with_lines
-from pyhangtrace.model.evidence import Evidence, Frame, SourcePlace, SourcePosition, code_addresses
+from pyhangtrace.model.evidence import Evidence
 from pyhangtrace.model.kinds import FoundBy, FrameKind
+from pyhangtrace.model.stacks import Frame, SourcePlace, SourcePosition, code_addresses
 from tests.unit.analyze.builders import evidence, in_collective, missing_rank, on_mutex, ranks, twice
 
 

@@ -8,8 +8,9 @@ import pytest
 
 from pyhangtrace.analyze import analyze
 from pyhangtrace.analyze.spinning import describe_samples, loop_of
-from pyhangtrace.model.evidence import Frame, StackSamples, ThreadSample
 from pyhangtrace.model.kinds import FrameKind, Kind, StackFrom, State
+from pyhangtrace.model.stacks import Frame, StackSamples
+from pyhangtrace.model.threads import ThreadSample
 from tests.unit.analyze import builders as b
 
 

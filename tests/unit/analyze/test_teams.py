@@ -8,8 +8,10 @@ import pytest
 
 from pyhangtrace.analyze.openmp import place
 from pyhangtrace.analyze.report import analyze
-from pyhangtrace.model.evidence import Evidence, Frame, LockFacts, ThreadSample
+from pyhangtrace.model.evidence import Evidence
 from pyhangtrace.model.kinds import Edge, State, WaitKind
+from pyhangtrace.model.stacks import Frame
+from pyhangtrace.model.threads import LockFacts, ThreadSample
 from tests.unit.analyze import builders as b
 
 PROGRAM = "/opt/solver"

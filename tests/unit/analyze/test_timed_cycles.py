@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from pyhangtrace.analyze.report import analyze, more_time_wanted
-from pyhangtrace.model.evidence import ThreadSample
 from pyhangtrace.model.kinds import Confidence, Kind, Part, State, WaitKind
+from pyhangtrace.model.threads import ThreadSample
 from tests.unit.analyze import builders as b
 
 

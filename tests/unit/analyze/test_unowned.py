@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from pyhangtrace.analyze import analyze, more_time_wanted
-from pyhangtrace.model.evidence import Evidence, Holder, LockFacts, ThreadSample
+from pyhangtrace.model.evidence import Evidence
 from pyhangtrace.model.kinds import Confidence, Kind, State
+from pyhangtrace.model.open_files import Holder
+from pyhangtrace.model.threads import LockFacts, ThreadSample
 from tests.unit.analyze import builders as b
 
 

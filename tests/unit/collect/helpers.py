@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pyhangtrace.collect.threads import read_thread
-from pyhangtrace.model.evidence import ThreadSample
+from pyhangtrace.model.threads import ThreadSample
 
 DEADLINE_S = 30.0
 

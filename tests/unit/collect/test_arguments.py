@@ -14,7 +14,7 @@ from pyhangtrace.collect.arguments import Clocks
 from pyhangtrace.collect.guarded import GuardedReader
 from pyhangtrace.collect.tasks import TASKS
 from pyhangtrace.model import syscalls
-from pyhangtrace.model.evidence import ThreadSample
+from pyhangtrace.model.threads import ThreadSample
 from tests.unit.collect.helpers import blocked, program, write
 
 CLOCKS = Clocks(monotonic=1000.0, realtime=1_700_000_000.0)

@@ -15,8 +15,9 @@ from pyhangtrace.collect.guarded import GuardedReader
 from pyhangtrace.collect.procfs import read_table
 from pyhangtrace.collect.tasks import TASKS
 from pyhangtrace.model import syscalls
-from pyhangtrace.model.evidence import FdFacts, Holder, NamedValue, ThreadSample
 from pyhangtrace.model.kinds import FdKind
+from pyhangtrace.model.open_files import FdFacts, Holder
+from pyhangtrace.model.threads import NamedValue, ThreadSample
 from tests.unit.collect.helpers import blocked, program, stat_line, write
 
 

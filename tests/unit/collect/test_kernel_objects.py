@@ -18,7 +18,8 @@ from pyhangtrace.collect import (
     named_places,
     sockets,
 )
-from pyhangtrace.model.evidence import SocketFacts, ThreadSample
+from pyhangtrace.model.open_files import SocketFacts
+from pyhangtrace.model.threads import ThreadSample
 from tests.unit.collect.helpers import write
 
 OPENAT, CONNECT, SEMOP = 257, 42, 65

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pyhangtrace.collect.threads import with_later_moves
-from pyhangtrace.model.evidence import ThreadSample
+from pyhangtrace.model.threads import ThreadSample
 
 FILE_LOCK_WAIT = ThreadSample(
     pid=7, tid=8, comm="w", state="S", io_fds=(3,), run_ns=500, slices=2, asleep_for_s=6.1, moved=False

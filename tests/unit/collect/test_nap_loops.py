@@ -13,8 +13,9 @@ from pyhangtrace.collect import nap_loops
 from pyhangtrace.collect.guarded import GuardedReader
 from pyhangtrace.collect.tasks import TASKS
 from pyhangtrace.model import syscalls
-from pyhangtrace.model.evidence import Frame, ThreadSample
 from pyhangtrace.model.kinds import FrameKind
+from pyhangtrace.model.stacks import Frame
+from pyhangtrace.model.threads import ThreadSample
 from tests.unit.collect.helpers import blocked, program
 
 MACHINE = os.uname().machine

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from pyhangtrace.collect import open_mpi
 from pyhangtrace.collect.open_mpi import Symbols
-from pyhangtrace.model.evidence import Frame, ThreadSample
 from pyhangtrace.model.kinds import FrameKind
+from pyhangtrace.model.stacks import Frame
+from pyhangtrace.model.threads import ThreadSample
 
 ARRAY, COMMUNICATOR_CLASS, GROUP_CLASS, LAYER_CLASS, PEER_CLASS, LIST_CLASS = (
     0x10000 * number for number in range(1, 7)

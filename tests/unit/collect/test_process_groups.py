@@ -7,7 +7,8 @@ from typing import Any
 
 from pyhangtrace.collect import process_groups
 from pyhangtrace.collect.flight_recorder import Entry, Recorded
-from pyhangtrace.model.evidence import ProcessGroupFacts, ThreadSample
+from pyhangtrace.model.groups import ProcessGroupFacts
+from pyhangtrace.model.threads import ThreadSample
 
 TYPE = "torch._C._distributed_c10d.ProcessGroup"
 

@@ -15,8 +15,8 @@ from pyhangtrace.collect.guarded import GuardedReader, HelperState
 from pyhangtrace.collect.stacks import ProcessPicture
 from pyhangtrace.collect.tasks import TASKS
 from pyhangtrace.collect.threads import lock_keeper, parse_syscall, read_thread
-from pyhangtrace.model.evidence import ThreadSample
 from pyhangtrace.model.process_table import parse_stat
+from pyhangtrace.model.threads import ThreadSample
 from tests.unit.collect.helpers import blocked, program, stat_line, write
 
 STATUS = """\

@@ -21,9 +21,12 @@ from pyhangtrace.collect.ras_gate import (
     parse_version,
 )
 from pyhangtrace.collect.tasks import TASKS
-from pyhangtrace.model.evidence import Frame, ProcessFacts, SourceStatus, ThreadSample
+from pyhangtrace.model.evidence import SourceStatus
 from pyhangtrace.model.kinds import FrameKind, SourceState
 from pyhangtrace.model.nccl import NcclCommunicator, NcclState
+from pyhangtrace.model.processes import ProcessFacts
+from pyhangtrace.model.stacks import Frame
+from pyhangtrace.model.threads import ThreadSample
 from tests.unit.collect.helpers import write
 
 NOTHING_KNOWN = {Hazard.INITIALISING: Known.UNKNOWN, Hazard.SILENT_RANK: Known.UNKNOWN}

@@ -9,8 +9,8 @@ import pytest
 from pyhangtrace.collect import smaps
 from pyhangtrace.collect.guarded import GuardedReader
 from pyhangtrace.collect.tasks import TASKS
-from pyhangtrace.model.evidence import ProcessMemory
 from pyhangtrace.model.kinds import SourceState
+from pyhangtrace.model.processes import ProcessMemory
 from tests.unit.collect.helpers import program
 
 MIB = 1 << 20

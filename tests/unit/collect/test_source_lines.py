@@ -10,8 +10,10 @@ import pytest
 
 from pyhangtrace.collect import source_lines
 from pyhangtrace.collect.guarded import GuardedReader, HelperState
-from pyhangtrace.model.evidence import Frame, Look, SourcePlace, SourcePosition, ThreadSample
+from pyhangtrace.model.evidence import Look
 from pyhangtrace.model.kinds import FoundBy, FrameKind, SourceState
+from pyhangtrace.model.stacks import Frame, SourcePlace, SourcePosition
+from pyhangtrace.model.threads import ThreadSample
 
 
 def look(*addresses: tuple[int, int]) -> Look:

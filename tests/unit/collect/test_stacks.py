@@ -9,8 +9,9 @@ import pytest
 
 from pyhangtrace.collect import stacks
 from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
-from pyhangtrace.model.evidence import Frame, NamedValue
 from pyhangtrace.model.kinds import FoundBy, FrameKind, SourceState, StackFrom
+from pyhangtrace.model.stacks import Frame
+from pyhangtrace.model.threads import NamedValue
 
 LOCK = {
     "kind": "mutex_normal",

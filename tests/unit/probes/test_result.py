@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyhangtrace.model.evidence import ProbeEvidence, WakerCount
+from pyhangtrace.model.probes import ProbeEvidence, WakerCount
 from pyhangtrace.probes import events
 from pyhangtrace.probes.result import ProcessProbe, decode
 

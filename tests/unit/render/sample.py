@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pyhangtrace.model.evidence import Evidence, HostFacts, JobFacts, Look
+from pyhangtrace.model.evidence import Evidence, JobFacts, Look
+from pyhangtrace.model.host import HostFacts
 from pyhangtrace.model.kinds import (
     Confidence,
     FoundBy,

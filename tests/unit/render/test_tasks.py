@@ -7,9 +7,10 @@ import json
 from dataclasses import replace
 
 from pyhangtrace.model.codec import pack, report_from_json, report_to_json, unpack
-from pyhangtrace.model.evidence import Frame, TaskSample
 from pyhangtrace.model.kinds import FoundBy, FrameKind, TaskKind
 from pyhangtrace.model.report import Report, ReportTask
+from pyhangtrace.model.stacks import Frame
+from pyhangtrace.model.threads import TaskSample
 from pyhangtrace.render.folded import render_folded
 from pyhangtrace.render.html.page import render_html
 from pyhangtrace.render.speedscope import render_speedscope

@@ -1,0 +1,57 @@
+"""Process groups of torch.distributed and communicators of MPI, as their members' memory describes them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingOperation:
+    """An operation that a process group was given and that has not ended. `inputs` and `outputs` are shapes of tensors.
+
+    `sequence` counts the collectives of the group, or its point-to-point operations, from 1 on.
+    """
+
+    op: str
+    backend: str = ""
+    sequence: int = 0
+    is_p2p: bool = False
+    inputs: tuple[tuple[int, ...], ...] = ()
+    outputs: tuple[tuple[int, ...], ...] = ()
+    dtype: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessGroupFacts:
+    """A process group of torch.distributed, as the memory of one of its members describes it.
+
+    `name` is torch's own ("0", "1", a hash), `description` what the program calls it ("default_pg", "tp"), `address`
+    that of the Python object, `ranks` are the global ranks in order of their ranks in the group, `rank` is the own
+    global one. `recorded`: its operations are known; `begun` is the number of the last collective (0: none yet).
+    Of a communicator of MPI `awaits` are (rank, tag) of messages expected; -1 is any rank, tags below -1 are those of
+    collectives.
+    """
+
+    pid: int
+    name: str
+    ranks: tuple[int, ...]
+    address: int | None = None
+    description: str = ""
+    rank: int | None = None
+    is_default: bool = False
+    recorded: bool = False
+    begun: int = 0
+    pending: tuple[PendingOperation, ...] = ()
+    awaits: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MpiFacts:
+    """What the memory of a process says of MPI. `communicators` are () if not all of them make sense.
+
+    `messages` is a digest of the counters of its messages: while it stays, none was matched. None: it has no such ones.
+    """
+
+    pid: int
+    communicators: tuple[ProcessGroupFacts, ...] = ()
+    messages: int | None = None
