@@ -11,7 +11,7 @@ from pyhangtrace.analyze.gpu_report import gpus_of
 from pyhangtrace.analyze.memory import major_faults_per_s, weigh
 from pyhangtrace.analyze.next_steps import next_steps
 from pyhangtrace.analyze.phase import phase_of
-from pyhangtrace.analyze.progress import Progress
+from pyhangtrace.analyze.progress import GOES_ON
 from pyhangtrace.analyze.report_frames import report_frame
 from pyhangtrace.analyze.scene import Key
 from pyhangtrace.analyze.source_lines import Places, places_of, with_lines
@@ -217,7 +217,7 @@ def _thread(case: Case, key: Key, ids: dict[Key, str], places: Places) -> Report
         state=sample.state,
         wait=ids.get(key),
         asleep_for_s=sample.asleep_for_s,
-        moved=wait is not None and wait.progress in (Progress.MOVING, Progress.RUNNING),
+        moved=wait is not None and wait.progress in GOES_ON,
         cpu_s_in_window=case.scene.thread_cpu_s(key),
         switches_in_window=switches,
         holds_gil=sample.holds_gil,

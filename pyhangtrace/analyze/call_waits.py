@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyhangtrace.analyze import holders, python_objects
 from pyhangtrace.analyze.blocked import CONNECT, Blocked, Standing, changed
 from pyhangtrace.analyze.calls import Call, Meaning, connects_to_store, has_function, path_has
-from pyhangtrace.analyze.progress import Progress
+from pyhangtrace.analyze.progress import GOES_ON, Progress, in_place
 from pyhangtrace.analyze.scene import Scene
 from pyhangtrace.model.kinds import Confidence, Edge, Kind, Role, WaitKind
 from pyhangtrace.model.open_files import FileLock, LockFile
@@ -78,16 +78,14 @@ def _spinning(scene: Scene, draft: Blocked) -> Progress:
     # comes or goes. Where that is not seen, `collectives` takes care that nothing is concluded from it alone.
     if draft.call is None or not draft.call.spins:
         return draft.progress
-    if draft.progress not in (Progress.RUNNING, Progress.MOVING):
-        return draft.progress
-    return Progress.MOVING if scene.mpi_moves(draft.key[0]) else Progress.REARMED
+    gets_on = draft.progress in GOES_ON and scene.mpi_moves(draft.key[0])
+    return Progress.MOVING if gets_on else in_place(draft.progress)
 
 
 def polling(draft: Blocked, *, naps: bool = False) -> Progress:
     """The progress of a wait that looks again and again, in a call that is known for it or between `naps`."""
     # The store's client sleeps and tries again: it moves, and still waits.
-    moving = draft.progress in (Progress.MOVING, Progress.RUNNING)
-    return Progress.REARMED if moving and (naps or draft.call is not None) else draft.progress
+    return in_place(draft.progress) if naps or draft.call is not None else draft.progress
 
 
 def _shared(sample: ThreadSample) -> bool:

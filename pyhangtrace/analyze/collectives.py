@@ -21,7 +21,7 @@ from pyhangtrace.analyze.holders import named
 from pyhangtrace.analyze.leaving import absent_key, left_early
 from pyhangtrace.analyze.process_groups import Group, Groups, Place, awaited, communicators_of
 from pyhangtrace.analyze.process_groups import groups_of as process_groups
-from pyhangtrace.analyze.progress import Progress
+from pyhangtrace.analyze.progress import Progress, is_ready
 from pyhangtrace.analyze.report_frames import report_frame
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.model.kinds import Confidence, Edge, Kind, Role, WaitKind
@@ -248,8 +248,7 @@ def without_stack(scene: Scene) -> set[int]:
     found = set()
     for pid in scene.tids:
         samples = scene.samples[scene.threads_of(pid)[0]]
-        runs = samples[-1].running or samples[-1].state == "R"
-        if runs and not any(has_stack(sample) for sample in samples):
+        if is_ready(samples[-1]) and not any(has_stack(sample) for sample in samples):
             found.add(pid)
     return found
 

@@ -15,7 +15,7 @@ from pyhangtrace.analyze.calls import Meaning
 from pyhangtrace.analyze.components import components
 from pyhangtrace.analyze.graph import LONG_TIMER_S
 from pyhangtrace.analyze.outside import watches_own_only
-from pyhangtrace.analyze.progress import Progress
+from pyhangtrace.analyze.progress import GOES_ON, in_place
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.model.evidence import Look
 from pyhangtrace.model.kinds import Confidence, Edge, Kind, TaskKind, WaitKind
@@ -107,7 +107,7 @@ def _graph(scene: Scene, waits: Mapping[Key, Blocked], pid: int) -> _Graph:
         edges[node] = tuple(dict.fromkeys(needed))
     for key in scene.threads_of(pid):
         wait = waits.get(key)
-        if wait is None or _is_loop(wait) or wait.progress in (Progress.MOVING, Progress.RUNNING):
+        if wait is None or _is_loop(wait) or wait.progress in GOES_ON:
             continue
         if wait.standing is Standing.FIRM and (wait.edge is Edge.ALL or len(wait.targets) == 1):
             edges[key] = wait.targets
@@ -235,7 +235,7 @@ def _knot(waits: Mapping[Key, Blocked], graph: _Graph, ring: tuple[_Node, ...]) 
             kind=WaitKind.POLL if among_tasks else WaitKind.CONDITION,
             standing=Standing.FIRM,
             # The loop goes on for its other tasks; these do not.
-            progress=Progress.REARMED if _goes_on(wait) else wait.progress,
+            progress=in_place(wait.progress),
             cause=Kind.LOCK_CYCLE if among_tasks else Kind.UNKNOWN,
             # Whoever has a timer in the loop may yet cancel one.
             basis=Confidence.POSSIBLE if _keeps_timers(graph, waits, key) else Confidence.LIKELY,
@@ -255,10 +255,6 @@ def _keeps_timers(graph: _Graph, waits: Mapping[Key, Blocked], key: Key) -> bool
     if waits[key].ends_by_itself:
         return True
     return any(task.wakes_in_s is not None for task in graph.tasks.values() if (task.pid, task.tid) == key)
-
-
-def _goes_on(wait: Blocked) -> bool:
-    return wait.progress in (Progress.MOVING, Progress.RUNNING)
 
 
 def _sleeps_for(scene: Scene, graph: _Graph, wait: Blocked) -> float | None:
@@ -300,7 +296,7 @@ def _awaiting_threads(scene: Scene, graph: _Graph, wait: Blocked) -> Blocked | N
     sample = scene.thread(wait.key)
     if sample is None or wait.ends_by_itself or not watches_own_only(scene, wait.key):
         return None
-    if holders.handled_signals(scene, wait.key[0]) != frozenset() or _goes_on(wait):
+    if holders.handled_signals(scene, wait.key[0]) != frozenset() or wait.progress in GOES_ON:
         return None
     now = _of_look(scene.evidence.looks[-1], wait.key[0])
     mine = {node: task for node, task in now.items() if task.tid == wait.key[1]}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pyhangtrace.analyze.blocked import GROUP_KINDS, Blocked, awaits_key
 from pyhangtrace.analyze.collectives import Matched
 from pyhangtrace.analyze.graph import Fate, Judged
-from pyhangtrace.analyze.progress import Progress
+from pyhangtrace.analyze.progress import STILL
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.model.kinds import Confidence, Edge, Kind, Part, Role, State, WaitKind
 from pyhangtrace.model.report import Divergence
@@ -16,7 +16,6 @@ from pyhangtrace.model.report import Divergence
 # Processes that work for a rank and are named after it.
 _HELPERS = frozenset({Role.OUTSIDER, Role.COMPILER, Role.DATA_WORKER})
 
-_STANDS = frozenset({Progress.UNMOVED, Progress.REARMED})
 _GETS_ON = frozenset({Fate.MOVING, Fate.BUSY, Fate.SHORT})
 
 # Nobody alive can be blamed: those who wait are named as parties.
@@ -181,7 +180,7 @@ def _behind(case: Case, guilty: Collection[int], known: Collection[int]) -> list
             wait = case.waits[key]
             if key[0] in held or wait.service is not None or case.scene.who.rank(key[0]) is None:
                 continue
-            if wait.progress not in _STANDS or case.judged.fate(key) in _GETS_ON:
+            if wait.progress not in STILL or case.judged.fate(key) in _GETS_ON:
                 continue
             if wait.kind in GROUP_KINDS:
                 met = [target[0] in held for target in wait.targets]

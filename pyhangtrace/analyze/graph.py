@@ -15,7 +15,7 @@ from pyhangtrace.analyze.blocked import GROUP_KINDS, MAY_BE_UNOWNED, Blocked, St
 from pyhangtrace.analyze.calls import FROM_ONE_ROOT
 from pyhangtrace.analyze.components import components
 from pyhangtrace.analyze.outside import awaiting_work, keeps_time, listening_and_lively
-from pyhangtrace.analyze.progress import SETTLED_S, Progress, only_timed_out
+from pyhangtrace.analyze.progress import GOES_ON, SETTLED_S, Progress, only_timed_out
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.model.kinds import Confidence, Edge, Kind, Role, WaitKind
 
@@ -181,7 +181,7 @@ def judge(scene: Scene, waits: Mapping[Key, Blocked]) -> Judged:
 def _is_waiting(wait: Blocked) -> bool:
     if wait.standing in (Standing.RUNNING, Standing.STOPPED, Standing.TIMER):
         return False
-    return wait.progress not in (Progress.MOVING, Progress.RUNNING)
+    return wait.progress not in GOES_ON
 
 
 def _judge_one(world: _World, node: Key, outcomes: Mapping[Key, Outcome]) -> Outcome:

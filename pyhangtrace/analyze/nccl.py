@@ -22,13 +22,12 @@ from pyhangtrace.analyze.nccl_comms import (
     last,
     parting,
 )
-from pyhangtrace.analyze.progress import Progress
+from pyhangtrace.analyze.progress import GOES_ON
 from pyhangtrace.analyze.report_frames import report_frame
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.model.kinds import Confidence, Edge, Kind, WaitKind
 from pyhangtrace.model.report import Collective, Mismatched, WaitObject
 
-_STANDS = (Progress.UNMOVED, Progress.REARMED, Progress.UNSEEN)
 _SOURCE = "nccl memory"
 
 
@@ -64,7 +63,7 @@ def _gpu_waits(scene: Scene, waits: Mapping[Key, Blocked], pid: int) -> list[Key
         if key in waits
         and waits[key].kind is WaitKind.GPU
         and waits[key].service is None
-        and waits[key].progress in _STANDS
+        and waits[key].progress not in GOES_ON
     ]
 
 

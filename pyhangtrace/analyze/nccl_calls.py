@@ -9,7 +9,7 @@ from pyhangtrace.analyze.blocked import Blocked, Standing, changed
 from pyhangtrace.analyze.fronts import front
 from pyhangtrace.analyze.leaving import absent_key
 from pyhangtrace.analyze.nccl_comms import Joined
-from pyhangtrace.analyze.progress import Progress
+from pyhangtrace.analyze.progress import in_place
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.model.kinds import Confidence, Edge, Kind, WaitKind
 from pyhangtrace.model.nccl import NcclCall
@@ -87,7 +87,7 @@ def _set_up_wait(wait: Blocked, n_ranks: int, ranks: Mapping[int, int], missing:
         standing=Standing.FIRM if missing else Standing.OPAQUE,
         cause=Kind.RENDEZVOUS_MISSING_RANK,
         basis=Confidence.LIKELY,
-        progress=_in_place(wait.progress),
+        progress=in_place(wait.progress),  # it asks sockets again and again
         ends_by_itself=False,
         lasts_s=None,
         object=replace(wait.object, name="set-up of a communicator"),
@@ -98,11 +98,6 @@ def _set_up_wait(wait: Blocked, n_ranks: int, ranks: Mapping[int, int], missing:
             f"NCCL memory: a communicator of {n_ranks} is being set up by ranks {there}",
         ),
     )
-
-
-def _in_place(progress: Progress) -> Progress:
-    """It asks sockets again and again."""
-    return Progress.REARMED if progress in (Progress.MOVING, Progress.RUNNING) else progress
 
 
 def match_messages(scene: Scene, waits: dict[Key, Blocked], communicators: Sequence[Joined]) -> None:
@@ -142,7 +137,7 @@ def match_messages(scene: Scene, waits: dict[Key, Blocked], communicators: Seque
             cause=Kind.P2P_UNMATCHED,
             basis=Confidence.LIKELY,
             edge=Edge.ALL,
-            progress=_in_place(wait.progress),
+            progress=in_place(wait.progress),  # it asks sockets again and again
             ends_by_itself=False,
             lasts_s=None,
             object=replace(wait.object, name=_MESSAGES[call.name], peer_rank=scene.who.rank(peer.pid)),

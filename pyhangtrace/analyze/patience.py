@@ -8,7 +8,7 @@ from pyhangtrace.analyze.blocked import Blocked
 from pyhangtrace.analyze.finding import Finding
 from pyhangtrace.analyze.graph import Judged
 from pyhangtrace.analyze.holders import STALE_AFTER_S
-from pyhangtrace.analyze.progress import SETTLED_S, Progress
+from pyhangtrace.analyze.progress import GOES_ON, SETTLED_S, Progress
 from pyhangtrace.analyze.scene import Key, Scene, build_scene
 from pyhangtrace.analyze.steps import between
 from pyhangtrace.analyze.waits import classify
@@ -64,7 +64,6 @@ def _some_try_again(scene: Scene, waits: Mapping[Key, Blocked]) -> bool:
 
     Or what nobody is recorded to have, while somebody waits for a lock of its own.
     """
-    moves = (Progress.MOVING, Progress.RUNNING)
     held_up = {key for wait in waits.values() if wait.kind in _LOCKS for key in wait.targets}
     return any(
         sample.lock is not None
@@ -72,7 +71,7 @@ def _some_try_again(scene: Scene, waits: Mapping[Key, Blocked]) -> bool:
         and (sample.lock.owner_tid is not None or key in held_up)
         and sample.lock.kind != "gil"
         for key, wait in waits.items()
-        if wait.progress in moves and wait.service is None and not scene.works(key)
+        if wait.progress in GOES_ON and wait.service is None and not scene.works(key)
         for sample in scene.samples[key]
     )
 

@@ -34,8 +34,9 @@ _TAKES_UP_SHARE = 0.005
 _RAN_OUT = 3
 _WAKES_APART = 4
 
-_STOPPED = ("T", "t")
-_DEAD = ("Z", "X", "x")
+# States of a thread that is stopped, and of one that has ended.
+STOPPED = ("T", "t")
+DEAD = ("Z", "X", "x")
 
 
 class Progress(str, Enum):
@@ -48,13 +49,28 @@ class Progress(str, Enum):
     UNSEEN = "unseen"  # one look only, or no counters: nothing can be said
 
 
+# It went on between the looks, and it surely did not; UNSEEN is neither. (Tuples: members are the same objects.)
+GOES_ON = (Progress.MOVING, Progress.RUNNING)
+STILL = (Progress.UNMOVED, Progress.REARMED)
+
+
+def in_place(found: Progress) -> Progress:
+    """Of a wait that asks again and again: whoever goes on is in it at the same place."""
+    return Progress.REARMED if found in GOES_ON else found
+
+
+def is_ready(sample: ThreadSample) -> bool:
+    """On the CPU, or ready for it."""
+    return sample.state == "R" or sample.running
+
+
 def progress(samples: Sequence[ThreadSample], times: Sequence[float]) -> Progress:
     """Compares the samples of one thread (in order of time, at least one)."""
     first, last = samples[0], samples[-1]
-    if last.state in _STOPPED or last.state in _DEAD:
+    if last.state in STOPPED or last.state in DEAD:
         return Progress.UNMOVED if all(sample.state == last.state for sample in samples) else Progress.MOVING
     waits_for_gil = gil_wait(samples, times) is not None
-    if (last.state == "R" or last.running) and not waits_for_gil:
+    if is_ready(last) and not waits_for_gil:
         return Progress.RUNNING
     elapsed = times[-1] - times[0]
     if last.asleep_for_s is not None and last.asleep_for_s >= max(elapsed, SETTLED_S):
@@ -90,7 +106,7 @@ def at_rest(samples: Sequence[ThreadSample], times: Sequence[float]) -> tuple[in
 
 def _takes_up(before: ThreadSample, now: ThreadSample, elapsed: float) -> bool:
     waited = before.state == "S" and before.lock is not None and before.lock.timeout
-    if not waited or _waits_for_gil(before) or not (now.running or now.state == "R"):
+    if not waited or _waits_for_gil(before) or not is_ready(now):
         return False
     if before.run_ns is None or now.run_ns is None or _lines(before) != _lines(now):
         return False
@@ -101,7 +117,7 @@ def _takes_up(before: ThreadSample, now: ThreadSample, elapsed: float) -> bool:
 def _took_up(before: ThreadSample, now: ThreadSample, elapsed: float) -> bool:
     """The same for the first look, of which only what came after it can be told."""
     waits = now.state == "S" and now.lock is not None and now.lock.timeout and not _waits_for_gil(now)
-    if not waits or not (before.running or before.state == "R") or _lines(before) != _lines(now):
+    if not waits or not is_ready(before) or _lines(before) != _lines(now):
         return False
     if before.run_ns is None or now.run_ns is None:
         return False

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pyhangtrace.analyze.identity import Identities, identify
 from pyhangtrace.analyze.lock_queues import LockQueues, lock_queues
 from pyhangtrace.analyze.openmp import Place, place
-from pyhangtrace.analyze.progress import at_rest
+from pyhangtrace.analyze.progress import at_rest, is_ready
 from pyhangtrace.analyze.services import service_of
 from pyhangtrace.model import syscalls
 from pyhangtrace.model.evidence import Evidence
@@ -132,16 +132,12 @@ class Scene:
 
 
 def _works(samples: Sequence[ThreadSample], times: Sequence[float]) -> bool:
-    if not _is_ready(samples[-1]):
+    if not is_ready(samples[-1]):
         return False
-    if len(samples) > 1 and all(map(_is_ready, samples)):
+    if len(samples) > 1 and all(map(is_ready, samples)):
         return True
     used = _cpu_s(samples)
     return used is None or used > _WORKS_SHARE * (times[-1] - times[0])
-
-
-def _is_ready(sample: ThreadSample) -> bool:
-    return sample.state == "R" or sample.running
 
 
 def _cpu_s(samples: Sequence[ThreadSample]) -> float | None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from pyhangtrace.analyze import holders
 from pyhangtrace.analyze.blocked import Blocked, Standing, changed
-from pyhangtrace.analyze.progress import Progress
+from pyhangtrace.analyze.progress import STILL
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.model.kinds import Confidence, Edge, WaitKind
 
@@ -18,7 +18,6 @@ _SIGNALS = frozenset({WaitKind.CONDITION, WaitKind.SEMAPHORE, WaitKind.QUEUE})
 _LOCKS = frozenset(
     {WaitKind.MUTEX, WaitKind.RWLOCK, WaitKind.PYTHON_LOCK, WaitKind.IMPORT_LOCK, WaitKind.ONCE}
 )
-_STILL = (Progress.UNMOVED, Progress.REARMED)
 
 _ALONE = "the only other thread of the process works: nobody else could run the initialisation"
 _WHY = "the only other thread of the process waits for this one: nobody is left to wake it"
@@ -64,7 +63,7 @@ def _runs_alone(scene: Scene, waits: Mapping[Key, Blocked], wait: Blocked) -> Ke
 
 def _is_signal(scene: Scene, wait: Blocked) -> bool:
     """A wait inside of one process, of which the whole stack was seen and that no handler of a signal can end."""
-    if wait.standing is not Standing.IDLE or wait.kind not in _SIGNALS or wait.progress not in _STILL:
+    if wait.standing is not Standing.IDLE or wait.kind not in _SIGNALS or wait.progress not in STILL:
         return False
     if wait.service is not None:
         return False
@@ -88,4 +87,4 @@ def _stuck_behind(scene: Scene, waits: Mapping[Key, Blocked], wait: Blocked) -> 
     other = waits.get(others[0]) if len(others) == 1 else None
     if other is None or other.kind not in _LOCKS or other.standing is not Standing.FIRM:
         return None
-    return other.key if other.targets == (wait.key,) and other.progress in _STILL else None
+    return other.key if other.targets == (wait.key,) and other.progress in STILL else None

@@ -9,7 +9,7 @@ from pyhangtrace.analyze.blocked import Blocked, Standing
 from pyhangtrace.analyze.calls import python_frames
 from pyhangtrace.analyze.gpu_calls import recognise
 from pyhangtrace.analyze.gpu_devices import device_words, fault_of, settings_words
-from pyhangtrace.analyze.progress import Progress
+from pyhangtrace.analyze.progress import GOES_ON, STOPPED, Progress
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.analyze.spinning import Loop, describe_samples, loop_of
 from pyhangtrace.model.kinds import Confidence, FdKind, FrameKind, Kind, WaitKind
@@ -46,7 +46,7 @@ def stopped(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | Non
     process = scene.processes.get(sample.pid)
     if process is not None and process.frozen_by is not None and _may_be_frozen(sample):
         return _frozen(draft, process.frozen_by, sample)
-    if sample.state not in ("T", "t"):
+    if sample.state not in STOPPED:
         return None
     tracer = sample.tracer_pid or (process.tracer_pid if process is not None else None)
     evidence = [f"state {sample.state} ({'stopped by a tracer' if tracer else 'stopped by a signal'})"]
@@ -149,7 +149,7 @@ def gpu(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
         return None
     samples = scene.samples[draft.key]
     stays = len(samples) > 1 and len({_python_stack(each) for each in samples}) == 1
-    spins = draft.progress in (Progress.RUNNING, Progress.MOVING)
+    spins = draft.progress in GOES_ON
     fault = fault_of(scene, sample.pid)
     return replace(
         draft,

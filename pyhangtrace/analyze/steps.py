@@ -8,7 +8,7 @@ from pyhangtrace.analyze.blocked import GROUP_KINDS, Blocked, Standing
 from pyhangtrace.analyze.calls import FROM_ONE_ROOT, Meaning, recognise
 from pyhangtrace.analyze.collectives import groups_of, is_run_loop
 from pyhangtrace.analyze.graph import LONG_TIMER_S
-from pyhangtrace.analyze.progress import Progress
+from pyhangtrace.analyze.progress import GOES_ON
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.model.kinds import Kind
 from pyhangtrace.model.threads import ThreadSample
@@ -31,7 +31,7 @@ def _members(scene: Scene) -> list[int]:
 
 def _pauses(scene: Scene, waits: Mapping[Key, Blocked], pid: int) -> bool:
     wait = waits.get(scene.threads_of(pid)[0])
-    if wait is None or wait.progress in (Progress.MOVING, Progress.RUNNING):
+    if wait is None or wait.progress in GOES_ON:
         return True
     if wait.standing is Standing.TIMER:
         return wait.lasts_s is not None and wait.lasts_s <= LONG_TIMER_S

@@ -10,7 +10,7 @@ from pyhangtrace.analyze.blocked import Blocked, Standing, changed
 from pyhangtrace.analyze.call_waits import polling
 from pyhangtrace.analyze.calls import Meaning
 from pyhangtrace.analyze.ends import io_wait, poll_wait
-from pyhangtrace.analyze.progress import Progress
+from pyhangtrace.analyze.progress import in_place
 from pyhangtrace.analyze.scene import Scene
 from pyhangtrace.model.kinds import Confidence, Edge, FrameKind, Kind, WaitKind
 from pyhangtrace.model.report import ReportHolder, WaitObject
@@ -166,7 +166,6 @@ def sqlite(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None
     ]
     pids = sorted({lock.pid for lock in found})
     thing = WaitObject(path=found[0].path, inode=found[0].inode) if found else WaitObject()
-    moves = draft.progress in (Progress.MOVING, Progress.RUNNING)
     return changed(
         draft,
         kind=WaitKind.FILE_LOCK,
@@ -174,7 +173,7 @@ def sqlite(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None
         cause=Kind.FILE_LOCK_HELD,
         basis=Confidence.LIKELY,
         object=thing,
-        progress=Progress.REARMED if moves else draft.progress,
+        progress=in_place(draft.progress),
         targets=tuple((pid, 0) for pid in pids),
         holder=ReportHolder(pid=pids[0], alive=not scene.exited(pids[0])) if len(pids) == 1 else None,
         candidates=tuple((pid, 0) for pid in pids) if len(pids) > 1 else (),

@@ -14,7 +14,7 @@ from pyhangtrace.analyze.collectives import Matched
 from pyhangtrace.analyze.finding import Case, Finding
 from pyhangtrace.analyze.graph import Fate, Judged
 from pyhangtrace.analyze.hung import hung_verdict
-from pyhangtrace.analyze.progress import SETTLED_S, Progress
+from pyhangtrace.analyze.progress import GOES_ON, SETTLED_S, Progress
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.analyze.working import (
     anything_moves,
@@ -164,7 +164,7 @@ def _newest(scene: Scene) -> Iterable[ThreadSample]:
 
 
 def _stands(wait: Blocked) -> bool:
-    return wait.progress in (Progress.UNMOVED, Progress.REARMED, Progress.UNSEEN)
+    return wait.progress not in GOES_ON
 
 
 def _has_a_say(case: Case, key: Key) -> bool:

@@ -22,7 +22,7 @@ from pyhangtrace.analyze import (
 from pyhangtrace.analyze.blocked import Blocked, Standing, changed
 from pyhangtrace.analyze.calls import Meaning, has_stack, recognise
 from pyhangtrace.analyze.describe import describe_call, describe_lock, describe_syscall
-from pyhangtrace.analyze.progress import Progress, gil_wait, progress
+from pyhangtrace.analyze.progress import DEAD, Progress, gil_wait, is_ready, progress
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.model.kinds import Kind, Role, WaitKind
 from pyhangtrace.model.threads import ThreadSample
@@ -53,7 +53,7 @@ def classify(scene: Scene, key: Key) -> Blocked | None:
     """The wait of one thread; None for one that ended."""
     samples = scene.samples[key]
     sample = gil_wait(samples, scene.times[key]) or _telling(samples)
-    if sample.state in ("Z", "X", "x"):
+    if sample.state in DEAD:
         return None
     call = recognise(sample.frames)
     moved = Progress.MOVING if key in scene.began else progress(samples, scene.times[key])
@@ -89,7 +89,7 @@ def _telling(samples: Sequence[ThreadSample]) -> ThreadSample:
     Only where all that were had show one and the same call in which a thread polls.
     """
     last = samples[-1]
-    if not (last.running or last.state == "R") or has_stack(last):
+    if not is_ready(last) or has_stack(last):
         return last
     calls = [recognise(sample.frames) for sample in samples if has_stack(sample)]
     polls = {(call.op, call.meaning) if call is not None and call.spins else None for call in calls}
