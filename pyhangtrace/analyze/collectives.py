@@ -9,12 +9,13 @@ same place, nobody can be named.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyhangtrace.analyze import nccl
 from pyhangtrace.analyze.blocked import CONNECT, GROUP_KINDS, Blocked, Standing
 from pyhangtrace.analyze.calls import LEFT_EARLY, Meaning, gloo_work, has_stack, recognise
+from pyhangtrace.analyze.components import leading_to
 from pyhangtrace.analyze.fronts import front
 from pyhangtrace.analyze.group_match import match_group
 from pyhangtrace.analyze.holders import named
@@ -71,15 +72,15 @@ def match(scene: Scene, waits: Mapping[Key, Blocked]) -> Matched:
         call = done[key].call
         backend = (call.backend if call is not None else None) or "unknown"
         by_group.setdefault((places[key].group, backend == "mpi"), backend)
-    for (group, is_mpi), backend in sorted(by_group.items()):
-        uncertain = open_ones - {pid for pid, _ in places}
-        if is_mpi:
-            uncertain |= without_stack(scene)
-        match_group(scene, groups[is_mpi], done, places, group, backend, uncertain, found)
     elsewhere = frozenset(key[0] for key in places)
+    # Who polls in MPI is on the CPU as who works is: without its stack it may be either.
+    unseen = _without_stack(scene)
+    for (group, is_mpi), backend in sorted(by_group.items()):
+        uncertain = (open_ones - elsewhere) | (unseen if is_mpi else set())
+        match_group(scene, groups[is_mpi], done, places, group, backend, uncertain, found)
     for (backend, _thing), keys in sorted(by_object.items(), key=lambda item: (item[0][0], item[1])):
         if any(scene.who.rank(key[0]) is not None for key in keys):
-            parted = _match_ranks(scene, done, backend, keys, found, elsewhere) or parted
+            parted = _match_ranks(scene, done, backend, keys, found, elsewhere, unseen) or parted
         else:
             parted = _match_processes(scene, done, backend, keys, found) or parted
     _match_p2p(scene, done, groups)
@@ -157,7 +158,8 @@ def _match_ranks(
     backend: str,
     keys: Sequence[Key],
     found: list[Collective],
-    elsewhere: frozenset[int],
+    elsewhere: Collection[int],
+    unseen: Collection[int],
 ) -> Kind | None:
     by_op: dict[str, list[Key]] = {}
     for key in keys:
@@ -171,8 +173,7 @@ def _match_ranks(
     inside = {rank for rank in ranks.values() if rank is not None}
     world = _world(scene)
     if backend == "mpi":
-        # Who polls in MPI is on the CPU as who works is: without its stack it may be either.
-        aside |= {rank for pid in without_stack(scene) if (rank := scene.who.rank(pid)) is not None}
+        aside |= {rank for pid in unseen if (rank := scene.who.rank(pid)) is not None}
     outside = tuple(rank for rank in world if rank not in inside and rank not in aside)
     stopped_inside = _stopped_inside(scene, waits)
     # No frame says which group a call is for; with more than one, members are only those that are seen in it.
@@ -202,7 +203,8 @@ def _match_ranks(
         elif others and not aside:
             parted = Kind.COLLECTIVE_OP_MISMATCH
             missing = others
-            apart = [key for key in keys if key not in members]
+            alike = set(members)
+            apart = [key for key in keys if key not in alike]
             targets = dict.fromkeys(members, tuple(apart))
             mismatched = tuple(
                 Mismatched(rank=rank, op=call.op, frame=report_frame(call.caller))
@@ -212,7 +214,7 @@ def _match_ranks(
         elif len(sites) > 1:
             parted = Kind.COLLECTIVE_GROUP_CYCLE
             missing = ()
-            for same in sites.values():
+            for same in map(set, sites.values()):
                 targets.update(dict.fromkeys(same, tuple(key for key in keys if key not in same)))
         else:
             missing = ()
@@ -243,13 +245,13 @@ def _match_ranks(
     return parted
 
 
-def without_stack(scene: Scene) -> set[int]:
+def _without_stack(scene: Scene) -> set[int]:
     """Processes whose main thread runs, and no look has met it with a stack."""
     found = set()
-    for pid in scene.tids:
-        samples = scene.samples[scene.threads_of(pid)[0]]
+    for threads in scene.threads.values():
+        samples = scene.samples[threads[0]]
         if is_ready(samples[-1]) and not any(has_stack(sample) for sample in samples):
-            found.add(pid)
+            found.add(threads[0][0])
     return found
 
 
@@ -345,7 +347,8 @@ def _match_processes(
         name = f"c{len(found)}"
         group = backend if not groups_of(scene, members[0][0]) else _group_name(backend, one_group=one_group)
         found.append(Collective(id=name, group=group, backend=backend, op=op, sources=("stack",)))
-        targets = tuple(key for key in keys if key not in members) if parted else goal
+        alike = set(members)
+        targets = tuple(key for key in keys if key not in alike) if parted else goal
         for key in members:
             wait = waits[key]
             waits[key] = replace(
@@ -379,11 +382,12 @@ def _match_p2p(scene: Scene, waits: dict[Key, Blocked], groups: Mapping[bool, Gr
         if wait.peer is not None:
             # One that is not seen here may be on another host.
             peers = (wait.peer,) if wait.peer in peers else ()
+        targets = tuple(_front_of_rank(scene, waits, rank) for rank in peers)
         waits[key] = replace(
             wait,
             object=replace(wait.object, peer_rank=peers[0] if len(peers) == 1 else None),
-            targets=tuple(_front_of_rank(scene, waits, rank) for rank in peers),
-            candidates=tuple(_front_of_rank(scene, waits, rank) for rank in peers),
+            targets=targets,
+            candidates=targets,
             edge=Edge.ALL if len(peers) == 1 else Edge.ANY,
             standing=Standing.FIRM if peers else Standing.OPAQUE,
         )
@@ -402,7 +406,7 @@ def _p2p_of_group(
     inner = named(sample, ("group_src", "group_dst"))
     if peer is None and isinstance(inner, int) and 0 <= inner < len(group.ranks):
         peer = group.ranks[inner]
-    own = next((rank for rank in group.ranks if groups.pid_of.get(rank) == sample.pid), None)
+    own = groups.rank_in(group, sample.pid)
     facts = groups.facts(sample.pid, group)
     expected = awaited(facts, of_all=False) if facts is not None else ()
     if peer is None and expected and -1 not in expected:
@@ -475,20 +479,12 @@ def _match_rendezvous(scene: Scene, waits: dict[Key, Blocked]) -> None:
 
 def _waiting_for(waits: Mapping[Key, Blocked], key: Key) -> frozenset[Key]:
     """Who waits for a thread in operations of the group, or for one that does."""
-    found = {key}
-    grown = True
-    while grown:
-        more = {
-            other
-            for other, wait in waits.items()
-            if other not in found
-            and wait.kind in GROUP_KINDS
-            and wait.kind is not WaitKind.RENDEZVOUS
-            and not found.isdisjoint(wait.targets)
-        }
-        found |= more
-        grown = bool(more)
-    return frozenset(found - {key})
+    edges = {
+        other: wait.targets
+        for other, wait in waits.items()
+        if wait.kind in GROUP_KINDS and wait.kind is not WaitKind.RENDEZVOUS
+    }
+    return leading_to((key,), edges) - {key}
 
 
 def _elastic(scene: Scene) -> bool:

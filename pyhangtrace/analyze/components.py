@@ -1,8 +1,9 @@
-"""Knots of a graph of waits."""
+"""Knots of a graph of waits, and what leads to its nodes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
 
 from pyhangtrace.analyze.scene import Key
 
@@ -46,3 +47,26 @@ def components(nodes: Iterable[Key], edges: Callable[[Key], tuple[Key, ...]]) ->
                             break
                     found.append(tuple(sorted(component)))
     return found
+
+
+def leading_to(goals: Iterable[Key], edges: Mapping[Key, Iterable[Key]]) -> frozenset[Key]:
+    """All nodes from which a way leads to one of these, themselves included."""
+    found = set(goals)
+    before: defaultdict[Key, list[Key]] = defaultdict(list)
+    todo = []
+    for key, targets in edges.items():
+        if key in found:
+            continue
+        if not found.isdisjoint(targets):
+            # There are waits for any of a hundred threads: most are known by now to lead on.
+            found.add(key)
+            todo.append(key)
+            continue
+        for target in targets:
+            before[target].append(key)
+    while todo:
+        for key in before.get(todo.pop(), ()):
+            if key not in found:
+                found.add(key)
+                todo.append(key)
+    return frozenset(found)

@@ -144,7 +144,7 @@ def _peers(scene: Scene, wait: Blocked, facts: FdFacts, *, writing: bool) -> Blo
         cause = Kind.IPC_PIPE_FULL if writing else cause
     if ends == (pid,):
         own = holders.siblings(scene, wait.key)
-        alone = len(scene.tids.get(pid, ())) == 1
+        alone = len(scene.threads_of(pid)) == 1
         cause = Kind.IPC_NO_EOF if alone else Kind.IPC_PEER_SILENT
         return changed(
             wait,

@@ -13,7 +13,7 @@ from enum import IntEnum
 from pyhangtrace.analyze import holders
 from pyhangtrace.analyze.blocked import GROUP_KINDS, MAY_BE_UNOWNED, Blocked, Standing
 from pyhangtrace.analyze.calls import FROM_ONE_ROOT
-from pyhangtrace.analyze.components import components
+from pyhangtrace.analyze.components import components, leading_to
 from pyhangtrace.analyze.outside import awaiting_work, keeps_time, listening_and_lively
 from pyhangtrace.analyze.progress import GOES_ON, SETTLED_S, Progress, only_timed_out
 from pyhangtrace.analyze.scene import Key, Scene
@@ -136,20 +136,12 @@ class Judged:
             ends.update(dict.fromkeys(path, ends.get(node, node)))
         return ends
 
-    def leading_to(self, goals: Iterable[Key]) -> set[Key]:
+    def leading_to(self, goals: Iterable[Key]) -> frozenset[Key]:
         """All nodes whose chain passes one of these, themselves included."""
-        before: dict[Key, list[Key]] = {}
-        for node, outcome in self.outcomes.items():
-            if outcome.via is not None:
-                before.setdefault(outcome.via, []).append(node)
-        found = set(goals)
-        todo = list(found)
-        while todo:
-            for node in before.get(todo.pop(), ()):
-                if node not in found:
-                    found.add(node)
-                    todo.append(node)
-        return found
+        return leading_to(
+            goals,
+            {node: (outcome.via,) for node, outcome in self.outcomes.items() if outcome.via is not None},
+        )
 
 
 def judge(scene: Scene, waits: Mapping[Key, Blocked]) -> Judged:

@@ -25,7 +25,8 @@ from pyhangtrace.model.report import Collective, Mismatched
 _SAME_SIZE = frozenset({"all_reduce", "broadcast", "reduce", "all_gather", "gather"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# Compared by identity: what tells two calls apart is who makes them.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Call:
     """One member's call. `key` is its thread that waits in it; None: it was begun, and nobody waits for it now.
     `said`: a frame names the operation.
@@ -47,17 +48,15 @@ def match_group(
     backend: str,
     uncertain: Collection[int],
     found: list[Collective],
-) -> Kind | None:
+) -> None:
     """Fills in the targets of the waits of one group. `uncertain` are processes that may be in the same operation."""
     by_number: dict[int | None, list[Key]] = {}
     for key in sorted(key for key, place in places.items() if place.group == group):
         operation = places[key].operation
         by_number.setdefault(operation.sequence if operation is not None else None, []).append(key)
-    parted = None
+    matcher = _Matcher(scene, groups, waits, places, group, backend, uncertain, found)
     for number in sorted(by_number, key=lambda each: -1 if each is None else each):
-        matcher = _Matcher(scene, groups, waits, places, group, backend, frozenset(uncertain))
-        parted = matcher.match(number, by_number[number], found) or parted
-    return parted
+        matcher.match(number, by_number[number])
 
 
 @dataclass(slots=True)
@@ -68,28 +67,23 @@ class _Matcher:
     places: Mapping[Key, Place]
     group: Group
     backend: str
-    uncertain: frozenset[int]
+    uncertain: Collection[int]
+    found: list[Collective]
 
-    def match(self, number: int | None, keys: Sequence[Key], found: list[Collective]) -> Kind | None:
+    def match(self, number: int | None, keys: Sequence[Key]) -> None:
         """One operation of the group: that of this number, or the one of whom nothing tells the number."""
         calls = self._calls(number, keys)
-        absent, unseen = self._absent(number, keys, calls)
-        ops = {call.op for call in calls}
+        absent, unseen = self._absent(number, calls)
         kind = None
         if not absent and not unseen:
-            kind = self._difference(calls)
-        sides = self._sides(calls, kind)
-        for side in sides:
-            self._tell(number, side, calls, absent, kind, found, unseen=bool(unseen), ops=ops)
-        return kind
-
-    def _rank(self, pid: int) -> int | None:
-        return next((rank for rank in self.group.ranks if self.groups.pid_of.get(rank) == pid), None)
+            kind = _difference(calls)
+        for side in _sides(calls, kind):
+            self._tell(number, side, calls, absent, kind, unseen=unseen)
 
     def _calls(self, number: int | None, keys: Sequence[Key]) -> list[_Call]:
         calls = []
         for key in keys:
-            rank = self._rank(key[0])
+            rank = self.groups.rank_in(self.group, key[0])
             call = self.waits[key].call
             operation = self.places[key].operation
             op = call.op if call is not None else "unknown"
@@ -115,20 +109,18 @@ class _Matcher:
             calls = [replace(call, op=name) if call.operation is not None else call for call in calls]
         return sorted(calls, key=lambda call: call.rank)
 
-    def _absent(
-        self, number: int | None, keys: Sequence[Key], calls: Sequence[_Call]
-    ) -> tuple[dict[int, Key], list[int]]:
-        """Members that have not come, with the thread that speaks for each, and those of whom nothing is known."""
+    def _absent(self, number: int | None, calls: Sequence[_Call]) -> tuple[dict[int, Key], bool]:
+        """Members that have not come, with the thread that speaks for each; and whether nothing is known of others."""
         come = {call.rank for call in calls}
         absent: dict[int, Key] = {}
-        unseen: list[int] = []
+        unseen = False
         for rank in self.group.ranks:
             pid = self.groups.pid_of.get(rank)
             if pid is None:
                 if rank in self.scene.who.ranks_missing:
                     absent[rank] = absent_key(self.scene, rank)
                 elif rank not in come:
-                    unseen.append(rank)
+                    unseen = True
                 continue
             speaker = front(self.scene, self.waits, pid)
             facts = self.groups.facts(pid, self.group)
@@ -141,30 +133,12 @@ class _Matcher:
                     absent[rank] = speaker
                 continue
             if pid in self.uncertain:
-                unseen.append(rank)
+                unseen = True
             elif rank not in come or stands:
                 absent[rank] = speaker
         together = not LEFT_EARLY.intersection(call.op for call in calls)
         gone = left_early(self.scene, tuple(absent.values()), together=together)
         return {rank: key for rank, key in absent.items() if key not in gone}, unseen
-
-    def _difference(self, calls: Sequence[_Call]) -> Kind | None:
-        """Whether those who came asked for different things."""
-        recorded = {call.operation.op for call in calls if call.operation is not None}
-        if len(recorded) > 1 or len({call.op for call in calls if call.said}) > 1:
-            return Kind.COLLECTIVE_OP_MISMATCH
-        sizes = {_size(call.operation) for call in calls if call.operation is not None}
-        if recorded <= _SAME_SIZE and len(sizes) > 1:
-            return Kind.COLLECTIVE_SIZE_MISMATCH
-        return None
-
-    def _sides(self, calls: Sequence[_Call], kind: Kind | None) -> list[list[_Call]]:
-        """The calls that are alike, together."""
-        sides: dict[object, list[_Call]] = {}
-        for call in calls:
-            sizes = _size(call.operation) if kind is Kind.COLLECTIVE_SIZE_MISMATCH else None
-            sides.setdefault((call.op, str(sizes)), []).append(call)
-        return [sides[each] for each in sorted(sides, key=str)]
 
     def _tell(
         self,
@@ -173,26 +147,24 @@ class _Matcher:
         calls: Sequence[_Call],
         absent: Mapping[int, Key],
         kind: Kind | None,
-        found: list[Collective],
         *,
         unseen: bool,
-        ops: Collection[str],
     ) -> None:
         """One side of an operation, which is the whole of it if all ask for the same."""
         waiting = [call.key for call in side if call.key is not None]
         if not waiting:
             return
-        apart = [call for call in calls if call not in side] if kind is not None else []
+        alike = set(side)
+        apart = [call for call in calls if call not in alike] if kind is not None else []
         targets = tuple(absent[rank] for rank in sorted(absent))
         targets += tuple(
             call.key or front(self.scene, self.waits, self.groups.pid_of[call.rank]) for call in apart
         )
-        entered = {call.rank for call in (calls if len(ops) == 1 and kind is None else side)}
         operation = next((call.operation for call in side if call.operation is not None), None)
         roots = {root for key in waiting if (root := self.waits[key].peer) is not None}
-        name = f"c{len(found)}"
+        name = f"c{len(self.found)}"
         sources = ("stack",) if operation is None else ("stack", "flight recorder")
-        found.append(
+        self.found.append(
             Collective(
                 id=name,
                 group=self.group.label,
@@ -203,7 +175,7 @@ class _Matcher:
                 dtype=operation.dtype if operation is not None else None,
                 root=roots.pop() if len(roots) == 1 else None,
                 expected=tuple(sorted(self.group.ranks)),
-                entered=tuple(sorted(entered)),
+                entered=tuple(sorted({call.rank for call in side})),
                 missing=tuple(sorted({*absent, *(call.rank for call in apart)})),
                 mismatched=tuple(self._mismatched(call) for call in apart),
                 sources=sources,
@@ -240,6 +212,26 @@ class _Matcher:
             dtype=call.operation.dtype if call.operation is not None else None,
             frame=report_frame(caller),
         )
+
+
+def _difference(calls: Sequence[_Call]) -> Kind | None:
+    """Whether those who came asked for different things."""
+    recorded = {call.operation.op for call in calls if call.operation is not None}
+    if len(recorded) > 1 or len({call.op for call in calls if call.said}) > 1:
+        return Kind.COLLECTIVE_OP_MISMATCH
+    sizes = {_size(call.operation) for call in calls if call.operation is not None}
+    if recorded <= _SAME_SIZE and len(sizes) > 1:
+        return Kind.COLLECTIVE_SIZE_MISMATCH
+    return None
+
+
+def _sides(calls: Sequence[_Call], kind: Kind | None) -> list[list[_Call]]:
+    """The calls that are alike, together."""
+    sides: dict[tuple[str, str], list[_Call]] = {}
+    for call in calls:
+        sizes = _size(call.operation) if kind is Kind.COLLECTIVE_SIZE_MISMATCH else None
+        sides.setdefault((call.op, str(sizes)), []).append(call)
+    return [sides[each] for each in sorted(sides, key=str)]
 
 
 def _size(operation: PendingOperation | None) -> tuple[int, str | None] | None:

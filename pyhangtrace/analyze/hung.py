@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from pyhangtrace.analyze.blocked import CONNECT, GROUP_KINDS, Blocked, Standing
@@ -18,6 +18,7 @@ from pyhangtrace.analyze.causes import (
     weaker,
 )
 from pyhangtrace.analyze.collectives import groups_of
+from pyhangtrace.analyze.components import components
 from pyhangtrace.analyze.finding import (
     NOBODY,
     Case,
@@ -247,22 +248,10 @@ def _caught(case: Case, hung: Sequence[Key], cycle: tuple[Key, ...], *, mismatch
         told = {case.waits[key].object.collective for key in cycle}
         return one_a_process(key for key in hung if case.waits[key].object.collective in told)
 
-    def reached(start: Iterable[Key], step: Mapping[Key, Iterable[Key]]) -> set[Key]:
-        found = set(start)
-        todo = list(found)
-        while todo:
-            for key in step.get(todo.pop(), ()):
-                if key not in found:
-                    found.add(key)
-                    todo.append(key)
-        return found
+    def edges(key: Key) -> tuple[Key, ...]:
+        return case.waits[key].targets if key in case.waits else ()
 
-    after = {key: wait.targets for key, wait in case.waits.items()}
-    before: dict[Key, list[Key]] = {}
-    for key, targets in after.items():
-        for target in targets:
-            before.setdefault(target, []).append(key)
-    knot = reached(cycle, after) & reached(cycle, before)
+    knot = frozenset(components(cycle[:1], edges)[-1])  # the first one's own comes last
     return one_a_process(key for key in hung if key in knot)
 
 

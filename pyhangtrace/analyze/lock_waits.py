@@ -137,7 +137,7 @@ def _owner_gone(scene: Scene, sample: ThreadSample, owner: holders.Owner) -> tup
 
 
 def _has_other_threads(scene: Scene, sample: ThreadSample) -> bool:
-    return len(scene.tids.get(sample.pid, ())) > 1
+    return len(scene.threads_of(sample.pid)) > 1
 
 
 def shared_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:

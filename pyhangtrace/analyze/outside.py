@@ -6,13 +6,13 @@ sleeps by the clock, and everybody else waits for one who does. A wait for anoth
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Mapping, Set
 from itertools import chain
 from operator import itemgetter
 
 from pyhangtrace.analyze import holders
 from pyhangtrace.analyze.blocked import Blocked, Standing
+from pyhangtrace.analyze.components import leading_to
 from pyhangtrace.analyze.ends import is_stranger, watched_descriptors
 from pyhangtrace.analyze.progress import Progress
 from pyhangtrace.analyze.scene import Key, Scene
@@ -32,7 +32,7 @@ def listening_and_lively(scene: Scene, waits: Mapping[Key, Blocked]) -> tuple[fr
     """
     world = {key for key, wait in waits.items() if _listens(scene, wait)}
     firm = {key: wait.targets for key, wait in waits.items() if wait.standing is Standing.FIRM}
-    return _leading_to(world, firm), _lively(scene, waits, world)
+    return leading_to(world, firm), _lively(scene, waits, world)
 
 
 def _lively(scene: Scene, waits: Mapping[Key, Blocked], world: Set[Key]) -> frozenset[Key]:
@@ -45,7 +45,7 @@ def _lively(scene: Scene, waits: Mapping[Key, Blocked], world: Set[Key]) -> froz
     named.update(chain.from_iterable(workers.values()))
     alive = {pid for pid in set(map(_PID, named)) if is_stranger(scene, pid) and not scene.exited(pid)}
     base.update(key for key in named if key[0] in alive)
-    return frozenset(key for key in _leading_to(base, edges) if key[1] != _ANY_WORKER)
+    return frozenset(key for key in leading_to(base, edges) if key[1] != _ANY_WORKER)
 
 
 def awaiting_work(scene: Scene, waits: Mapping[Key, Blocked]) -> frozenset[Key]:
@@ -55,7 +55,7 @@ def awaiting_work(scene: Scene, waits: Mapping[Key, Blocked]) -> frozenset[Key]:
         return key in waits and (waits[key].standing is Standing.TIMER or scene.works(key))
 
     firm = {key: wait.targets for key, wait in waits.items() if wait.standing is Standing.FIRM}
-    return _leading_to({key for key, targets in firm.items() if any(map(at_it, targets))}, firm)
+    return leading_to({key for key, targets in firm.items() if any(map(at_it, targets))}, firm)
 
 
 def _may_end(scene: Scene, wait: Blocked) -> tuple[Key, ...]:
@@ -77,28 +77,6 @@ def _may_end(scene: Scene, wait: Blocked) -> tuple[Key, ...]:
     if wait.standing is Standing.IDLE:
         others = (*others, (wait.key[0], _ANY_WORKER))
     return others
-
-
-def _leading_to(goals: Iterable[Key], edges: Mapping[Key, Iterable[Key]]) -> frozenset[Key]:
-    found = set(goals)
-    before: defaultdict[Key, list[Key]] = defaultdict(list)
-    todo = []
-    for key, targets in edges.items():
-        if key in found:
-            continue
-        if not found.isdisjoint(targets):
-            # There are waits for any of a hundred threads: most are known by now to lead on.
-            found.add(key)
-            todo.append(key)
-            continue
-        for target in targets:
-            before[target].append(key)
-    while todo:
-        for key in before.get(todo.pop(), ()):
-            if key not in found:
-                found.add(key)
-                todo.append(key)
-    return frozenset(found)
 
 
 def _listens(scene: Scene, wait: Blocked) -> bool:

@@ -63,11 +63,17 @@ class Groups:
 
     of_pid: Mapping[int, Mapping[Group, ProcessGroupFacts]]
     pid_of: Mapping[int, int]
+    rank_of: Mapping[int, int]  # the other way round
     is_mpi: bool = False
 
     def facts(self, pid: int, group: Group) -> ProcessGroupFacts | None:
         """What a process' memory says of a group."""
         return self.of_pid.get(pid, {}).get(group)
+
+    def rank_in(self, group: Group, pid: int) -> int | None:
+        """The rank of a process, if it is a member of the group."""
+        rank = self.rank_of.get(pid)
+        return rank if rank is not None and rank in group.ranks else None
 
     def of(self, sample: ThreadSample, call: Call) -> Place | None:
         """Where a call belongs; None where nothing tells its group."""
@@ -86,7 +92,7 @@ class Groups:
                 group = pending.pop()
             elif len(known) == 1:
                 group = next(iter(known))
-        if group is None or not any(self.pid_of.get(rank) == sample.pid for rank in group.ranks):
+        if group is None or self.rank_in(group, sample.pid) is None:
             return None
         found = _open(known[group], is_p2p=is_p2p)
         # Who waits for an operation that it began itself just now waits for the last one; of those that were begun
@@ -104,7 +110,7 @@ class Groups:
         waiting = [group for group, facts in known.items() if awaited(facts, of_all=of_all)]
         others = [group for group, facts in known.items() if len(group.ranks) > 1]
         group = waiting[0] if len(waiting) == 1 else others[0] if len(others) == 1 and not waiting else None
-        if group is None or not any(self.pid_of.get(rank) == sample.pid for rank in group.ranks):
+        if group is None or self.rank_in(group, sample.pid) is None:
             return None
         return Place(group=group)
 
@@ -161,11 +167,13 @@ def _index(scene: Scene, found: Sequence[ProcessGroupFacts], *, is_mpi: bool = F
     of_pid: dict[int, dict[Group, ProcessGroupFacts]] = {}
     labels = _labels(found, is_mpi=is_mpi)
     for facts in found:
-        if facts.pid not in scene.tids or scene.exited(facts.pid):
+        if facts.pid not in scene.threads or scene.exited(facts.pid):
             continue
         group = Group(facts.name, facts.ranks, labels[(facts.name, facts.ranks)])
         of_pid.setdefault(facts.pid, {})[group] = facts
-    return Groups(of_pid=of_pid, pid_of=_members(scene, of_pid), is_mpi=is_mpi)
+    pid_of = _members(scene, of_pid)
+    rank_of = {pid: rank for rank, pid in pid_of.items()}
+    return Groups(of_pid=of_pid, pid_of=pid_of, rank_of=rank_of, is_mpi=is_mpi)
 
 
 def _labels(facts: Iterable[ProcessGroupFacts], *, is_mpi: bool) -> dict[tuple[str, tuple[int, ...]], str]:

@@ -41,7 +41,6 @@ class Scene:
     children: Mapping[int, tuple[int, ...]]
     samples: Mapping[Key, tuple[ThreadSample, ...]]
     times: Mapping[Key, tuple[float, ...]]
-    tids: Mapping[int, tuple[int, ...]]
     threads: Mapping[int, tuple[Key, ...]]
     by_tid: Mapping[int, Key]
     teams: Mapping[Key, Place]
@@ -200,7 +199,6 @@ def build_scene(evidence: Evidence) -> Scene:
         children={pid: tuple(found) for pid, found in children.items()},
         samples=alive,
         times={key: tuple(times[key]) for key in alive},
-        tids={pid: tuple(tid for _, tid in found) for pid, found in threads.items()},
         threads={pid: tuple(found) for pid, found in threads.items()},
         by_tid=by_tid,
         teams=teams,

@@ -26,7 +26,7 @@ def between(scene: Scene, waits: Mapping[Key, Blocked]) -> bool:
 
 
 def _members(scene: Scene) -> list[int]:
-    return [pid for pid in scene.tids if groups_of(scene, pid) and not scene.exited(pid)]
+    return [pid for pid in scene.threads if groups_of(scene, pid) and not scene.exited(pid)]
 
 
 def _pauses(scene: Scene, waits: Mapping[Key, Blocked], pid: int) -> bool:
