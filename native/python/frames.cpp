@@ -328,7 +328,8 @@ class Walk {
 
   void read_slots() {
     Batch batch(reader_);
-    std::vector<Frame*> read;
+    std::vector<Frame*> copied;
+    std::vector<Frame*> wanted;
     std::size_t total = 0;
     for (std::size_t i = 0; i < chains_.size(); ++i) {
       for (Frame& frame : chains_[i].frames) {
@@ -338,17 +339,21 @@ class Walk {
         frame.slots.resize(count);
         auto into = std::as_writable_bytes(std::span(frame.slots));
         const Address from = frame.address + static_cast<Address>(layout_.frame_slots);
-        read.push_back(&frame);
+        copied.push_back(&frame);
         if (auto bytes = in_chunk(i, from, into.size())) {
           std::copy(bytes->begin(), bytes->end(), into.begin());
         } else {
+          wanted.push_back(&frame);
           batch.add(from, into);
         }
       }
     }
-    batch.read();  // slots that cannot be read stay empty references
+    const std::vector<bool> done = batch.read();
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+      if (!done[i]) wanted[i]->slots.clear();
+    }
     if (layout_.minor < 13) return;
-    for (Frame* frame : read) {
+    for (Frame* frame : copied) {
       for (Address& slot : frame->slots) slot = untagged(slot);
     }
   }

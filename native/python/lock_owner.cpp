@@ -332,7 +332,8 @@ class LockSearch {
     for (const PythonFrame& frame : thread.frames) {
       const bool outermost = &frame == &held_in;
       if (!own_.is_standard_library(frame.file) && own_.may_call(frame.code, kGives)) return true;
-      const std::size_t end = std::min(frame.slots.size(), frame.first_stack_slot + frame.live_stack);
+      const std::size_t end = frame.first_stack_slot + frame.live_stack;
+      if (frame.slots.size() < end) return true;  // not read: it may stand in such a `with`
       std::size_t first = frame.first_stack_slot;
       if (outermost) {
         while (first < end &&
@@ -366,10 +367,16 @@ class LockSearch {
     facts_.problem = "CPython records no owner of a Lock, and no thread stands in a `with` of it";
     std::size_t holders = 0;
     bool doubtful = false;
+    bool unseen = false;
     for (const PythonThread& thread : state_.threads) {
       const bool excluded =
           std::find(not_owners.begin(), not_owners.end(), thread.native_tid) != not_owners.end();
-      if (excluded || !thread.problem.empty()) continue;
+      if (excluded) continue;
+      // In the frames that are missing it may have taken the lock, or given it back.
+      if (!thread.problem.empty() || thread.left_out > 0) {
+        unseen = true;
+        continue;
+      }
       const PythonFrame* frame = holding_frame(thread, lock.object);
       if (frame == nullptr) continue;
       if (may_have_released(thread, *frame, lock.object)) {
@@ -385,6 +392,8 @@ class LockSearch {
     }
     if (doubtful && holders == 0) {
       facts_.problem = "the code of the thread in a `with` of it may have released it there";
+    } else if (unseen && holders == 0) {
+      facts_.problem = "CPython records no owner of a Lock, and not all frames of all threads were seen";
     }
     if (holders > 1) {
       LockFacts withheld;

@@ -38,6 +38,7 @@ struct PythonFrame {
   bool generator = false;  // frame of a generator, coroutine or async generator (3.11+)
 
   // Locals, cells and value stack as they were (tag bits removed); values above the stack's top are stale.
+  // Empty where they were not read.
   std::vector<Address> slots;
   std::size_t first_stack_slot = 0;
   // So many stack slots are certainly in use: an exception handler around the instruction needs them.

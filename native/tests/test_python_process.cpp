@@ -202,6 +202,38 @@ TEST_CASE("code in the with block that releases nothing changes nothing") {
   CHECK(locks.facts().owner_tid == 8);
 }
 
+TEST_CASE("who may have released the lock in frames that are left out does not hold it") {
+  for (const int depth : {100, 9000}) {
+    CAPTURE(depth);
+    Locks locks("_thread.lock");
+    const auto holds = locks.fake.code("holds", 20, {"a", "b"}, 3, kCovered);
+    const auto inner = locks.fake.code("inner", 40, {"lock"}, 1, "", {"sleep"});
+    auto frame = locks.fake.frame(holds, 5, 0, {0, 0, locks.exit, 0, 0});
+    for (int i = 0; i < depth; ++i) frame = locks.fake.frame(inner, 1, frame, {0, 0});
+    locks.fake.thread(0x1238, 8, frame);
+    auto process = locks.fake.attach(locks.reader);
+    const auto state = process->read();
+    const auto& holder = state->threads.front();
+    REQUIRE(holder.problem == "");
+    REQUIRE(holder.frames.back().function == "Class.holds");
+    REQUIRE((holder.left_out > 0) == (depth > 8192));
+    const auto facts = process->describe_lock(*state, state->threads.back(), locks.semaphore, {});
+    CHECK(facts.owner_tid == (depth > 8192 ? 0 : 8));
+    CHECK((facts.problem.find("not all frames") != std::string::npos) == (depth > 8192));
+  }
+}
+
+TEST_CASE("a frame in the with block whose values were not read may have released the lock") {
+  Locks locks("_thread.lock");
+  const auto code = locks.fake.code("helper", 40, {"lock"}, 1, "", {"sleep"});
+  locks.add_holder(kCovered, {"helper"}, code);
+  auto process = locks.fake.attach(locks.reader);
+  auto state = process->read();
+  REQUIRE(process->describe_lock(*state, state->threads.back(), locks.semaphore, {}).owner_tid == 8);
+  state->threads.front().frames.front().slots.clear();
+  CHECK(process->describe_lock(*state, state->threads.back(), locks.semaphore, {}).owner_tid == 0);
+}
+
 TEST_CASE("leavings on a value stack prove nothing") {
   Locks locks("_thread.lock");
   locks.add_holder(kElsewhere);
