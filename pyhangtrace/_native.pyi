@@ -187,14 +187,11 @@ class Engine:
     def python_environ(self, pid: int, names: Sequence[str]) -> dict[str, str]:
         """The program's own os.environ, only the asked names; {} if it is no Python program or unreadable."""
 
-    def python_global(self, pid: int, module: str, name: str) -> PythonValue:
-        """A global of an imported module; "a.b" reads an attribute as in `named_locals`. None if it is not there."""
-
     def python_globals(
         self, pid: int, module: str, names: Sequence[str], *, most_items: int, most_values: int
     ) -> list[PythonValue]:
-        """Several globals of one module, as `python_global`. Of a container at most `most_items` elements are read, in all
-        at most `most_values` values.
+        """Globals of an imported module; "a.b" reads an attribute as in `named_locals`. None: it is not there. Of a
+        container at most `most_items` elements are read, in all at most `most_values` values.
         """
 
     def symbol_addresses(self, pid: int, library: str, names: Sequence[str]) -> list[int | None]:

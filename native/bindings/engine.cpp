@@ -440,15 +440,6 @@ py::list python_argv(Engine& engine, int pid) {
   return texts(arguments);
 }
 
-py::object python_global(Engine& engine, int pid, const std::string& module, const std::string& name) {
-  std::optional<python::Value> value;
-  {
-    const py::gil_scoped_release release;
-    value = engine.python_global(pid, module, name);
-  }
-  return value ? convert(*value) : py::object(py::none());
-}
-
 py::list python_globals(Engine& engine, int pid, const std::string& module,
                         const std::vector<std::string>& names, std::size_t most_items,
                         std::size_t most_values) {
@@ -510,7 +501,6 @@ void define_engine(py::module_& module) {
            py::arg("named_locals") = py::none(), py::arg("on_process") = py::none(),
            py::arg("budget_s") = py::none(), py::arg("workers") = 0)
       .def("python_environ", &python_environ, py::arg("pid"), py::arg("names"))
-      .def("python_global", &python_global, py::arg("pid"), py::arg("module"), py::arg("name"))
       .def("python_globals", &python_globals, py::arg("pid"), py::arg("module"), py::arg("names"),
            py::kw_only(), py::arg("most_items"), py::arg("most_values"))
       .def("python_argv", &python_argv, py::arg("pid"))

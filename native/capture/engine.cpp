@@ -222,13 +222,6 @@ std::vector<std::string> Engine::python_argv(int pid) {
   return arguments;
 }
 
-std::optional<python::Value> Engine::python_global(int pid, const std::string& module,
-                                                   const std::string& name) {
-  std::optional<python::Value> value;
-  state_->with_python(pid, [&](python::PythonProcess& python) { value = python.global_value(module, name); });
-  return value;
-}
-
 std::vector<std::optional<python::Value>> Engine::python_globals(int pid, const std::string& module,
                                                                  std::span<const std::string> names,
                                                                  python::ValueLimits limits) {

@@ -28,9 +28,7 @@ class Engine {
   /// The program's own environment, only the asked names; empty if it is no Python program or cannot be read.
   std::map<std::string, std::string> python_environ(int pid, const std::vector<std::string>& names);
   std::vector<std::string> python_argv(int pid);
-  /// A global of an imported module or, with dots, an attribute reached from it; nullopt if it is not there.
-  std::optional<python::Value> python_global(int pid, const std::string& module, const std::string& name);
-  /// Several globals of one module, with limits of the caller's choice.
+  /// Globals of an imported module or, with dots, attributes reached from them; nullopt: it is not there.
   std::vector<std::optional<python::Value>> python_globals(int pid, const std::string& module,
                                                            std::span<const std::string> names,
                                                            python::ValueLimits limits);

@@ -353,14 +353,6 @@ std::optional<Value> PythonProcess::task_value(const TaskFrame& frame, std::stri
   return state_->value_from(state_->local_of(frame.frame, frame.code, first), rest);
 }
 
-std::optional<Value> PythonProcess::global_value(std::string_view module, std::string_view dotted) {
-  if (!state_->runtime.layout) return std::nullopt;
-  state_->start_look();
-  const auto [first, rest] = split(dotted);
-  const auto dict = state_->module_dict(module);
-  return state_->value_from(dict ? state_->objects.find(*dict, first) : std::nullopt, rest);
-}
-
 std::vector<std::optional<Value>> PythonProcess::global_values(std::string_view module,
                                                                std::span<const std::string> names,
                                                                ValueLimits limits) {

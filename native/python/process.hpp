@@ -161,10 +161,7 @@ class PythonProcess {
   // The same of a frame of a suspended task.
   std::optional<Value> task_value(const TaskFrame& frame, std::string_view dotted);
 
-  // The same from a global of an imported module: ("torch.distributed.distributed_c10d",
-  // "_world.default_pg").
-  std::optional<Value> global_value(std::string_view module, std::string_view dotted);
-  // Several of one module, with limits of the caller's choice.
+  // The same from globals of an imported module: "torch.distributed.distributed_c10d", {"_world.default_pg"}.
   std::vector<std::optional<Value>> global_values(std::string_view module, std::span<const std::string> names,
                                                   ValueLimits limits);
 

@@ -57,8 +57,9 @@ def test_values_are_what_the_program_says(version: str) -> None:
                 if not thread["moved"] and thread["syscall"] is not None:
                     break
                 assert time.monotonic() < end, process
-            kept = engine.python_global(program.pid, "__main__", "GLOBAL.kept")
-            absent = engine.python_global(program.pid, "__main__", "GLOBAL.absent")
+            kept, absent = engine.python_globals(
+                program.pid, "__main__", ["GLOBAL.kept", "GLOBAL.absent"], most_items=64, most_values=64
+            )
         finally:
             program.kill()
     found = values_of(process)
