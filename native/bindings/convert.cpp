@@ -1,5 +1,6 @@
 #include "bindings/convert.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdint>
@@ -82,6 +83,12 @@ py::str key(Literal literal) {
   last = address;
   its_text = found;
   return found;
+}
+
+std::chrono::steady_clock::time_point after(double seconds) {
+  return std::chrono::steady_clock::now() +
+         std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+             std::chrono::duration<double>(std::clamp(seconds, 0.0, 3600.0)));
 }
 
 void raise_os_error(int error, const std::string& path) {

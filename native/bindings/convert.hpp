@@ -2,6 +2,7 @@
 
 #include <pybind11/pybind11.h>
 
+#include <chrono>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -58,6 +59,9 @@ template <class T>
 py::object optional_int(const std::optional<T>& value) {
   return value ? py::object(py::int_(*value)) : py::object(py::none());
 }
+
+/// When a budget that Python gave is used up: within an hour, whatever it says.
+std::chrono::steady_clock::time_point after(double seconds);
 
 /// Raises the OSError of an errno, with the file it is about.
 [[noreturn]] void raise_os_error(int error, const std::string& path);

@@ -3,7 +3,6 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
-#include <chrono>
 #include <unordered_map>
 
 #include "bindings/convert.hpp"
@@ -373,12 +372,6 @@ py::dict convert(const capture::Process& process, Made& made) {
   result[key("rungs")] = rungs;
   result[key("stopped_us")] = (process.stopped_ns + 999) / 1000;
   return result;
-}
-
-std::chrono::steady_clock::time_point after(double seconds) {
-  return std::chrono::steady_clock::now() +
-         std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-             std::chrono::duration<double>(std::clamp(seconds, 0.0, 3600.0)));
 }
 
 using NamedLocals = std::map<std::string, std::vector<std::string>>;

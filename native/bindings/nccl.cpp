@@ -2,8 +2,6 @@
 
 #include <pybind11/stl.h>
 
-#include <chrono>
-
 #include "bindings/convert.hpp"
 #include "elf/open.hpp"
 #include "nccl/process.hpp"
@@ -11,16 +9,6 @@
 namespace hangtrace::bindings {
 
 namespace {
-
-template <class T>
-py::object optional_value(const std::optional<T>& value) {
-  return value ? py::cast(*value) : py::object(py::none());
-}
-
-nccl::Deadline after(double seconds) {
-  return std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-                                                std::chrono::duration<double>(seconds));
-}
 
 py::dict convert(const nccl::Task& task) {
   py::dict result;
@@ -58,35 +46,35 @@ py::dict convert(const nccl::Communicator& comm) {
   result["rank"] = comm.rank;
   result["n_ranks"] = comm.n_ranks;
   result["cuda_device"] = comm.cuda_device;
-  result["nvml_device"] = optional_value(comm.nvml_device);
-  result["bus_id"] = optional_value(comm.bus_id);
-  result["node"] = optional_value(comm.node);
-  result["n_nodes"] = optional_value(comm.n_nodes);
-  result["local_rank"] = optional_value(comm.local_rank);
-  result["local_ranks"] = optional_value(comm.local_ranks);
+  result["nvml_device"] = comm.nvml_device;
+  result["bus_id"] = comm.bus_id;
+  result["node"] = comm.node;
+  result["n_nodes"] = comm.n_nodes;
+  result["local_rank"] = comm.local_rank;
+  result["local_ranks"] = comm.local_ranks;
   result["name"] = comm.group_name ? py::object(text(*comm.group_name)) : py::object(py::none());
-  result["init_state"] = optional_value(comm.init_state);
-  result["async_result"] = optional_value(comm.async_result);
-  result["proxy_result"] = optional_value(comm.proxy_result);
-  result["peers_known"] = optional_value(comm.peers_known);
-  result["aborted"] = optional_value(comm.aborted);
-  result["finalizing"] = optional_value(comm.finalizing);
-  result["destroyed"] = optional_value(comm.destroyed);
-  result["revoked"] = optional_value(comm.revoked);
-  result["in_group"] = optional_value(comm.in_group);
-  result["split"] = optional_value(comm.split);
-  result["op_count"] = optional_value(comm.op_count);
-  result["coll_op_count"] = optional_value(comm.coll_op_count);
-  result["launched"] = optional_value(comm.launched);
-  result["waiting_collectives"] = optional_value(comm.waiting_collectives);
-  result["waiting_p2p"] = optional_value(comm.waiting_p2p);
+  result["init_state"] = comm.init_state;
+  result["async_result"] = comm.async_result;
+  result["proxy_result"] = comm.proxy_result;
+  result["peers_known"] = comm.peers_known;
+  result["aborted"] = comm.aborted;
+  result["finalizing"] = comm.finalizing;
+  result["destroyed"] = comm.destroyed;
+  result["revoked"] = comm.revoked;
+  result["in_group"] = comm.in_group;
+  result["split"] = comm.split;
+  result["op_count"] = comm.op_count;
+  result["coll_op_count"] = comm.coll_op_count;
+  result["launched"] = comm.launched;
+  result["waiting_collectives"] = comm.waiting_collectives;
+  result["waiting_p2p"] = comm.waiting_p2p;
   py::list plans;
   for (const nccl::Plan& plan : comm.plans) {
     py::list tasks;
     for (const nccl::Task& task : plan.tasks) tasks.append(convert(task));
     plans.append(
         py::make_tuple(plan.kernel_name.empty() ? py::object(py::none()) : py::object(text(plan.kernel_name)),
-                       optional_value(plan.collectives), tasks));
+                       plan.collectives, tasks));
   }
   result["plans"] = plans;
   result["last_task"] = comm.last_task ? py::object(convert(*comm.last_task)) : py::object(py::none());

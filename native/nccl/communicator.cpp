@@ -1,6 +1,7 @@
 #include "nccl/communicator.hpp"
 
 #include <algorithm>
+#include <deque>
 #include <set>
 
 #include "nccl/magic.hpp"
@@ -138,26 +139,33 @@ void read_tasks(const View& plan, Field queue, bool p2p, std::vector<Task>& into
 
 // What waits to be taken back by the host; other things than plans may wait there, too, but only they have a
 // kernel. While the queue is not being emptied its first word leads from the oldest to the newest.
+std::deque<View> newest_plans(const View& comm, Address queue) {
+  std::deque<View> plans;
+  std::set<Address> seen;
+  auto at = comm.memory().read_value<Address>(queue);
+  for (std::size_t walked = 0; at && is_pointer(*at) && walked < max_plans_walked; ++walked) {
+    if (!seen.insert(*at).second) break;
+    if (comm.at(*at).get_or<Address>(Field::plan_kernel, 0) >= 4096) {
+      plans.push_back(comm.at(*at));
+      if (plans.size() > max_plans) plans.pop_front();
+    }
+    at = comm.memory().read_value<Address>(*at);
+  }
+  return plans;
+}
+
 void read_plans(const View& comm, Communicator& result) {
   const auto queue = comm.layout().offset(Field::callback_queue);
-  if (!queue || !comm.layout().has(Field::plan_kernel)) return;
-  std::set<Address> seen;
-  auto at = comm.memory().read_value<Address>(comm.base() + *queue);
-  for (std::size_t walked = 0; at && is_pointer(*at) && walked < max_plans_walked; ++walked) {
-    if (!seen.insert(*at).second) return;
-    const View view = comm.at(*at);
+  if (!queue) return;
+  for (const View& view : newest_plans(comm, comm.base() + *queue)) {
     Plan plan;
     plan.kernel = view.get_or<Address>(Field::plan_kernel, 0);
     if (const auto count = view.get<std::int32_t>(Field::plan_collectives); count && *count >= 0) {
       plan.collectives = *count;
     }
-    if (plan.kernel >= 4096) {
-      read_tasks(view, Field::plan_collective_tasks, false, plan.tasks);
-      read_tasks(view, Field::plan_p2p_tasks, true, plan.tasks);
-      if (result.plans.size() == max_plans) result.plans.erase(result.plans.begin());
-      result.plans.push_back(std::move(plan));
-    }
-    at = comm.memory().read_value<Address>(*at);
+    read_tasks(view, Field::plan_collective_tasks, false, plan.tasks);
+    read_tasks(view, Field::plan_p2p_tasks, true, plan.tasks);
+    result.plans.push_back(std::move(plan));
   }
 }
 

@@ -1,6 +1,7 @@
 #include "nccl/find_layout.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <set>
 #include <vector>
@@ -33,16 +34,23 @@ const dwarf::Structure* find(const dwarf::Structures& structures, std::string_vi
   return found != structures.found.end() && found->first.starts_with(name) ? &found->second : nullptr;
 }
 
-std::optional<std::uint32_t> getter(elf::Module& library, std::string_view name, bool only_one) {
-  const auto va = elf::find_symbol(library, name);
-  if (!va) return std::nullopt;
-  // With its size, which tells where it ends: it returns in several places.
-  const elf::SymbolQuery query{&library, *va};
-  const elf::Symbol* const symbol = elf::symbolize(std::span(&query, 1)).front();
-  if (symbol == nullptr || symbol->start != *va || symbol->size == 0) return std::nullopt;
-  std::vector<std::byte> code(std::min<std::uint64_t>(symbol->size, getter_bytes));
-  if (!library.read_va(*va, code)) return std::nullopt;
-  return load_displacement(code, only_one);
+// The code of exported functions, with its end: they return in several places. Empty where it is not known.
+template <std::size_t count>
+std::array<std::vector<std::byte>, count> code_of(elf::Module& library,
+                                                  const std::array<std::string_view, count>& names) {
+  const auto places = elf::find_symbols(library, names);
+  std::array<elf::SymbolQuery, count> queries{};
+  for (std::size_t i = 0; i < count; ++i)
+    queries[i] = {places[i] ? &library : nullptr, places[i].value_or(0)};
+  const auto symbols = elf::symbolize(queries);
+  std::array<std::vector<std::byte>, count> code;
+  for (std::size_t i = 0; i < count; ++i) {
+    const elf::Symbol* const symbol = symbols[i];
+    if (symbol == nullptr || symbol->start != *places[i]) continue;
+    code[i].resize(std::min<std::uint64_t>(symbol->size, getter_bytes));
+    if (!library.read_va(*places[i], code[i])) code[i].clear();
+  }
+  return code;
 }
 
 }  // namespace
@@ -110,9 +118,11 @@ std::optional<std::uint32_t> load_displacement(std::span<const std::byte> code, 
 // them the hash stands before the rank.
 std::optional<Layout> layout_from_code(elf::Module& library) {
   if (library.machine() != elf::Machine::x86_64) return std::nullopt;
-  const auto rank = getter(library, "pncclCommUserRank", true);
-  const auto n_ranks = getter(library, "pncclCommCount", true);
-  const auto device = getter(library, "pncclCommCuDevice", true);
+  const auto code = code_of<4>(
+      library, {"pncclCommUserRank", "pncclCommCount", "pncclCommCuDevice", "pncclCommGetAsyncError"});
+  const auto rank = load_displacement(code[0], true);
+  const auto n_ranks = load_displacement(code[1], true);
+  const auto device = load_displacement(code[2], true);
   if (!rank || !n_ranks || !device || *rank < 8 || *n_ranks != *rank + 4 || *device != *rank + 8) {
     return std::nullopt;
   }
@@ -122,7 +132,7 @@ std::optional<Layout> layout_from_code(elf::Module& library) {
   layout.set(Field::rank, *rank);
   layout.set(Field::n_ranks, *n_ranks);
   layout.set(Field::cuda_device, *device);
-  const auto async = getter(library, "pncclCommGetAsyncError", false);
+  const auto async = load_displacement(code[3], false);
   if (async && *async > *rank) layout.set(Field::async_result, *async);
   return layout;
 }
@@ -135,7 +145,6 @@ Layout layout_of_fingerprint(bool nvml) {
   layout.set(Field::n_ranks, 12);
   layout.set(Field::cuda_device, 16);
   if (nvml) layout.set(Field::nvml_device, 20);
-  layout.set(Field::compute_capability, nvml ? 24 : 20);
   layout.set(Field::bus_id, nvml ? 40 : 32);
   return layout;
 }

@@ -10,7 +10,6 @@ const std::array<FieldName, field_count> fields = {{
     {Field::start_magic, "ncclComm", "startMagic"},
     {Field::end_magic, "ncclComm", "endMagic"},
     {Field::shared_resources, "ncclComm", "sharedRes"},
-    {Field::peer_info, "ncclComm", "peerInfo"},
     {Field::peer_info_valid, "ncclComm", "peerInfoValid"},  // since 2.27
     {Field::magic, "ncclComm", "magic"},
     {Field::comm_hash, "ncclComm", "commHash"},
@@ -18,7 +17,6 @@ const std::array<FieldName, field_count> fields = {{
     {Field::n_ranks, "ncclComm", "nRanks"},
     {Field::cuda_device, "ncclComm", "cudaDev"},
     {Field::nvml_device, "ncclComm", "nvmlDev"},  // since 2.19
-    {Field::compute_capability, "ncclComm", "compCap"},
     {Field::bus_id, "ncclComm", "busId"},
     {Field::node, "ncclComm", "node"},
     {Field::n_nodes, "ncclComm", "nNodes"},
@@ -30,7 +28,6 @@ const std::array<FieldName, field_count> fields = {{
     {Field::abort_flag, "ncclComm", "abortFlag"},
     {Field::destroy_flag, "ncclComm", "destroyFlag"},  // since 2.22
     {Field::revoked_flag, "ncclComm", "revokedFlag"},  // since 2.28
-    {Field::first_in_process, "ncclComm", "intraComm0"},
     {Field::proxy_state, "ncclComm", "proxyState"},
     {Field::group_next, "ncclComm", "groupNext"},  // since 2.27 an array, one for each kind of group
     {Field::planner, "ncclComm", "planner"},       // since 2.22
@@ -70,7 +67,6 @@ const std::array<FieldName, field_count> fields = {{
     {Field::proxy_pattern, "ncclProxyArgs", "pattern"},
     {Field::proxy_state_of_op, "ncclProxyArgs", "state"},
     {Field::proxy_next, "ncclProxyArgs", "next"},
-    {Field::proxy_next_peer, "ncclProxyArgs", "nextPeer"},
     {Field::sub_channel, "ncclProxySubArgs", "channelId"},
     {Field::sub_steps, "ncclProxySubArgs", "nsteps"},
     {Field::sub_peer, "ncclProxySubArgs", "peer"},

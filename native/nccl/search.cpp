@@ -147,25 +147,20 @@ class Searcher {
 }  // namespace
 
 PageMap::PageMap(const std::string& proc_root, int pid)
-    : descriptor_(
-          ::open((proc_root + "/" + std::to_string(pid) + "/pagemap").c_str(), O_RDONLY | O_CLOEXEC)) {}
-
-PageMap::~PageMap() {
-  if (descriptor_ >= 0) ::close(descriptor_);
-}
+    : descriptor_(::open(proc::process_path(proc_root, pid, "pagemap").c_str(), O_RDONLY | O_CLOEXEC)) {}
 
 std::vector<std::pair<Address, Address>> PageMap::within(Address from, Address to) const {
   constexpr std::uint64_t present = std::uint64_t{1} << 63;
   std::vector<std::pair<Address, Address>> ranges;
-  if (descriptor_ < 0) {
+  if (!descriptor_) {
     ranges.emplace_back(from, to);
     return ranges;
   }
   std::vector<std::uint64_t> entries(16384);
   for (Address at = from; at < to;) {
     const std::size_t wanted = std::min<Address>(entries.size(), (to - at + page - 1) / page);
-    const ssize_t got =
-        ::pread(descriptor_, entries.data(), wanted * sizeof entries[0], static_cast<off_t>(at / page * 8));
+    const ssize_t got = ::pread(descriptor_.get(), entries.data(), wanted * sizeof entries[0],
+                                static_cast<off_t>(at / page * 8));
     if (got < static_cast<ssize_t>(sizeof entries[0])) break;
     for (std::size_t i = 0; i < static_cast<std::size_t>(got) / sizeof entries[0]; ++i, at += page) {
       if ((entries[i] & present) == 0) continue;

@@ -6,6 +6,7 @@
 #include "memory/reader.hpp"
 #include "nccl/communicator.hpp"
 #include "nccl/find_layout.hpp"
+#include "proc/files.hpp"
 #include "proc/maps.hpp"
 
 namespace hangtrace::nccl {
@@ -21,13 +22,10 @@ class PresentPages {
 class PageMap final : public PresentPages {
  public:
   PageMap(const std::string& proc_root, int pid);
-  ~PageMap() override;
-  PageMap(const PageMap&) = delete;
-  PageMap& operator=(const PageMap&) = delete;
   std::vector<std::pair<Address, Address>> within(Address from, Address to) const override;
 
  private:
-  int descriptor_;
+  proc::Descriptor descriptor_;
 };
 
 struct SearchResult {

@@ -101,6 +101,22 @@ std::vector<std::byte> code(std::initializer_list<int> values) {
   return bytes;
 }
 
+// Counts what is read of some memory.
+class Counting : public memory::Reader {
+ public:
+  Counting(const memory::Reader& reader, Address begin, Address end)
+      : reader_(reader), begin_(begin), end_(end) {}
+  std::vector<bool> read_batch(std::span<const memory::Piece> pieces) const override {
+    for (const memory::Piece& piece : pieces) count += piece.from >= begin_ && piece.from < end_ ? 1 : 0;
+    return reader_.read_batch(pieces);
+  }
+  mutable int count = 0;
+
+ private:
+  const memory::Reader& reader_;
+  Address begin_, end_;
+};
+
 class AllPages : public nccl::PresentPages {
  public:
   std::vector<std::pair<Address, Address>> within(Address from, Address to) const override {
@@ -200,6 +216,32 @@ TEST_CASE("launched plans are read from the oldest to the newest") {
   REQUIRE(comm);
   CHECK(comm->plans.size() == 3);
   CHECK(comm->plans[2].tasks.size() == 1);
+}
+
+TEST_CASE("of many plans the newest are told, and only their tasks are read") {
+  constexpr int many = 500, told = 32;
+  Target target;
+  target.put<Address>(Field::callback_queue, plans);
+  for (int i = 0; i < many; ++i) {
+    const Address plan = plans + static_cast<Address>(i) * 0x100;
+    const Address task = tasks + static_cast<Address>(i) * 0x100;
+    target.memory.add_value<Address>(plan, i + 1 < many ? plan + 0x100 : 0);
+    target.memory.add_value<Address>(plan + 40, 0x7f0000500000);
+    target.memory.add_value<Address>(plan + 64, task);
+    target.memory.add_value<Address>(task, 0);
+    target.memory.add_value<std::int32_t>(task + 8, 4);
+    target.memory.add_value<std::uint64_t>(task + 32, static_cast<unsigned>(i));
+    target.memory.add_value<std::int32_t>(task + 44, 7);
+  }
+  REQUIRE(target.decode());
+  const Counting older(target.memory, tasks, tasks + (many - told) * 0x100);
+  const auto comm = nccl::decode(older, target.layout, base, nccl::FoundBy::list);
+  REQUIRE(comm);
+  REQUIRE(comm->plans.size() == told);
+  REQUIRE(comm->plans.back().tasks.size() == 1);
+  CHECK(comm->plans.front().tasks.at(0).count == many - told);
+  CHECK(comm->plans.back().tasks[0].count == many - 1);
+  CHECK(older.count == 0);
 }
 
 TEST_CASE("transfers are as many as the operation says, and no more than can be") {

@@ -11,15 +11,18 @@ from pyhangtrace._native import nccl_layout
 
 HEAD = """#include "nccl/layout.hpp"
 
-// Made by tools/make_layouts.py from the debug information of the wheels nvidia-nccl-cu12 and -cu13 on PyPI: for builds
-// of which the same code was stripped later, keeping its build id. -1: this release has no such member.
+// Made by tools/make_layouts.py from the debug information of the wheels nvidia-nccl-cu12 and -cu13 on PyPI:
+// for builds of which the same code was stripped later, keeping its build id. -1: this release has no such
+// member.
 namespace hangtrace::nccl {
 
 namespace {
 
+// clang-format off
 constexpr KnownLayout table[] = {
 """
 TAIL = """};
+// clang-format on
 
 }  // namespace
 
