@@ -7,19 +7,17 @@ Only asked, never changed: /proc/sysvipc/msg, and of semctl(2) what reads. Layou
 from __future__ import annotations
 
 import ctypes
-import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
+from pyhangtrace.collect.namespaces import Namespace, inside
 from pyhangtrace.collect.procfs import PROC, read_link, read_text
 from pyhangtrace.model import syscalls
 from pyhangtrace.model.open_files import IpcFacts
 from pyhangtrace.model.threads import ThreadSample
 
 IPC_TASK = "ipc"
-_CLONE_NEWIPC = 0x08000000
 _GETPID, _GETVAL, _GETNCNT = 11, 12, 14
 _MOST_PER_PROCESS = 64
 _LARGEST_TABLE = 8 << 20
@@ -38,41 +36,10 @@ def ipc_task(
         path = f"{state.proc_root}/{pid}/ns/ipc"
         theirs = read_link(path)
         try:
-            with _in_namespace(path if theirs not in (None, ours) else None):
+            with inside(path if theirs not in (None, ours) else None, Namespace.IPC):
                 yield pid, (_facts(pid, argument[pid]), None)
         except OSError as error:
             yield pid, ((), f"IPC namespace of {pid}: {error.strerror}")
-
-
-@contextmanager
-def _in_namespace(path: str | None) -> Iterator[None]:
-    if path is None:
-        yield
-        return
-    home = os.open("/proc/self/ns/ipc", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        there = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            _checked(_libc().setns(there, _CLONE_NEWIPC))
-        finally:
-            os.close(there)
-        try:
-            yield
-        finally:
-            _checked(_libc().setns(home, _CLONE_NEWIPC))
-    finally:
-        os.close(home)
-
-
-def _libc() -> Any:
-    return ctypes.CDLL(None, use_errno=True)
-
-
-def _checked(result: int) -> int:
-    if result == -1:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
-    return result
 
 
 def _facts(pid: int, wanted: Sequence[Wanted]) -> tuple[IpcFacts, ...]:
@@ -95,7 +62,7 @@ def _table(name: str) -> str:
 
 def _semaphore(pid: int, identifier: int, key: int, number: int) -> IpcFacts:
     def ask(command: int) -> int | None:
-        answer = int(_libc().semctl(identifier, number, command, 0))
+        answer = int(ctypes.CDLL(None).semctl(identifier, number, command, 0))
         return answer if answer >= 0 else None
 
     return IpcFacts(

@@ -8,8 +8,6 @@ silent. Source of the protocol: NCCL's documentation ("RAS", client protocol 2) 
 
 from __future__ import annotations
 
-import ctypes
-import os
 import select
 import socket
 import time
@@ -17,8 +15,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pyhangtrace.collect import nccl_version, ras_json, ras_text
+from pyhangtrace.collect import namespaces, nccl_version, ras_json, ras_text
 from pyhangtrace.collect.guarded import TIMED_OUT, GuardedReader, HelperState, Progress
+from pyhangtrace.collect.namespaces import Namespace
 from pyhangtrace.collect.processes import environs
 from pyhangtrace.collect.procfs import PROC, numbers, printable, read_link, read_text
 from pyhangtrace.collect.ras_gate import RasMode, Version, all_here, hazards, leave, parse_version
@@ -46,7 +45,6 @@ _PATIENCE_S = 1.0  # for each reply to a word of the client
 _ACCEPT_S = 0.5
 _MOST_CONNECTIONS = 256
 _POLL_S = 0.005
-_CLONE_NEWNET = 0x40000000
 _LARGEST_TABLE = 32 << 20
 
 
@@ -247,17 +245,10 @@ def _enter(namespace: str, ours: str) -> None:
     there = read_link(namespace)
     if there is None or there == read_link(ours):
         return
-    libc = ctypes.CDLL(None, use_errno=True)
     try:
-        descriptor = os.open(namespace, os.O_RDONLY | os.O_CLOEXEC)
+        namespaces.enter(namespace, Namespace.NET)
     except OSError as error:
         raise _Problem(SourceState.REFUSED, f"its network namespace: {error.strerror}") from error
-    try:
-        if libc.setns(descriptor, _CLONE_NEWNET):
-            reason = os.strerror(ctypes.get_errno())
-            raise _Problem(SourceState.REFUSED, f"its network namespace: {reason}")
-    finally:
-        os.close(descriptor)
 
 
 class _Client:

@@ -6,7 +6,6 @@ UNIX sockets through the kernel's socket diagnostics (only they name the peer), 
 
 from __future__ import annotations
 
-import ctypes
 import ipaddress
 import os
 import socket
@@ -17,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
+from pyhangtrace.collect.namespaces import Namespace, inside
 from pyhangtrace.collect.procfs import printable, read_link, read_text
 from pyhangtrace.model.open_files import SocketFacts
 
@@ -47,7 +47,6 @@ _MESSAGE = struct.Struct("=IHHII")
 _REQUEST = struct.Struct("=BBHIIIII")
 _SOCKET = struct.Struct("=BBBBIII")
 _ATTRIBUTE = struct.Struct("=HH")
-_CLONE_NEWNET = 0x40000000
 _DIAG_TIMEOUT_S = 1.0
 
 
@@ -213,23 +212,8 @@ def unix_sockets(namespace: str | None) -> list[tuple[int, SocketFacts]]:
 
 
 def _diagnostics(namespace: str | None) -> socket.socket:
-    if namespace is None:
+    with inside(namespace, Namespace.NET):
         return socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, _NETLINK_SOCK_DIAG)
-    libc = ctypes.CDLL(None, use_errno=True)
-    home = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        there = os.open(namespace, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            if libc.setns(there, _CLONE_NEWNET):
-                raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-        finally:
-            os.close(there)
-        try:
-            return socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, _NETLINK_SOCK_DIAG)
-        finally:
-            libc.setns(home, _CLONE_NEWNET)
-    finally:
-        os.close(home)
 
 
 def parse_unix(data: bytes, found: list[tuple[int, SocketFacts]]) -> bool:
