@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable
 from dataclasses import dataclass
 
-Read = Callable[[int, int], "bytes | None"]  # address, bytes: all of them, or None
+from pyhangtrace.collect.memory import Read, cpp_string
 
 # Static in c10d::FlightRecorder<EventType>::get(), by the event type of the library's backend.
 SYMBOLS: dict[str, tuple[str, ...]] = {
@@ -29,13 +28,11 @@ MAX_PENDING = 16  # of one group
 _MAX_TEXT = 512
 _MAX_DIMENSIONS = 256
 _ATTEMPTS = 3
-_SSO = 15  # characters of a std::string that lie within it
 
 # sizeof(pthread_mutex_t): x86-64 and riscv64, aarch64
 _MUTEX_SIZES = (40, 48)
 _HEAD = 8 + max(_MUTEX_SIZES) + 48
 _RING = struct.Struct("<6Q")  # begin, end, capacity of the vector, max_entries_, next_, id_
-_TEXT = struct.Struct("<QQ16s")
 _NAME = re.compile(r"[a-z0-9_-]+:.+")
 
 # c10/core/ScalarType.h
@@ -64,7 +61,6 @@ class Layout:
     input_dtypes: int
     output_dims: int
     sizes: int
-    thread: int
     retired: int
     epoch: int | None
 
@@ -84,7 +80,6 @@ def _layout(size: int, shift: int) -> Layout:
         input_dtypes=280 + shift,
         output_dims=304 + shift,
         sizes=376 + shift,
-        thread=456 + shift,
         retired=496 + shift,
         epoch=8 if shift else None,
     )
@@ -95,8 +90,8 @@ LAYOUTS = (_layout(512, 8), _layout(504, 0))  # 2.10 to 2.14, 2.8 and 2.9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One operation. `inputs` and `outputs` are the tensors' shapes; `thread` is the pthread_t that began it.
-    `done`: the backend has let go of it, so it has ended.
+    """One operation. `inputs` and `outputs` are the tensors' shapes. `done`: the backend has let go of
+    it, so it has ended.
     """
 
     group: str
@@ -109,7 +104,6 @@ class Entry:
     inputs: tuple[tuple[int, ...], ...] = ()
     outputs: tuple[tuple[int, ...], ...] = ()
     dtype: str | None = None
-    thread: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,13 +169,7 @@ def _entries(memory: Read, begin: int, end: int, most: int) -> tuple[Layout | No
 
 def _text(memory: Read, content: bytes, at: int, begin: int) -> str | None:
     """A std::string at an offset of what was read from `begin` on."""
-    pointer, length, inside = _TEXT.unpack_from(content, at)
-    if length > _MAX_TEXT:
-        return None
-    if pointer == begin + at + 16:
-        raw: bytes | None = inside[:length] if length <= _SSO else None
-    else:
-        raw = memory(pointer, length) if length > _SSO and pointer > 0x1000 else None
+    raw = cpp_string(memory, content, at, begin, longest=_MAX_TEXT)
     text = raw.decode("ascii", "replace") if raw is not None else None
     return text if text is not None and text.isprintable() else None
 
@@ -260,7 +248,6 @@ class _Decoder:
             inputs=inputs,
             outputs=outputs,
             dtype=dtype,
-            thread=self._word(index, layout.thread),
         )
 
     def _tensors(

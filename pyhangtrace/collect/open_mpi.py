@@ -11,18 +11,18 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
+from pyhangtrace.collect.memory import Read, of_process
 from pyhangtrace.collect.procfs import printable
 from pyhangtrace.collect.stacks import native_engine
 from pyhangtrace.model.groups import MpiFacts, ProcessGroupFacts
 from pyhangtrace.model.threads import ThreadSample
 
 OPEN_MPI_TASK = "open_mpi"
-Read = Callable[[int, int], "bytes | None"]
 
 WORLD = "MPI_COMM_WORLD"
 # MPI_COMM_WORLD itself may have been moved into the executable; the array of all communicators is nothing that a
@@ -72,19 +72,12 @@ def open_mpi_task(
     state: HelperState, pids: Sequence[int], argument: Any, progress: Progress
 ) -> Iterator[tuple[int, Any]]:
     """Task: (communicators, digest of the message counters) per pid; nothing for who does not run Open MPI."""
-    from pyhangtrace import _native
-
     engine = native_engine(state)
     for pid in pids:
         progress(pid)
         symbols = _symbols(engine, pid)
-        if symbols is None:
-            continue
-
-        def memory(address: int, size: int, pid: int = pid) -> bytes | None:
-            return _native.read_memory(pid, address, size)
-
-        yield pid, read(pid, memory, symbols)
+        if symbols is not None:
+            yield pid, read(pid, of_process(pid), symbols)
 
 
 def _symbols(engine: Any, pid: int) -> Symbols | None:

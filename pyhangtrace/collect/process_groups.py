@@ -10,12 +10,13 @@ begun and has not ended is what the flight recorder says, where it is on (defaul
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pyhangtrace.collect import flight_recorder
 from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
+from pyhangtrace.collect.memory import Read, cpp_string, of_process
 from pyhangtrace.collect.procfs import printable
 from pyhangtrace.collect.stacks import native_engine
 from pyhangtrace.model.evidence import SourceStatus
@@ -38,14 +39,10 @@ _MOST_VALUES = 1 << 17
 # rank_ and size_, and pg_desc_, by the width of the reference counts before them.
 _PLACES = ((24, 40), (32, 48))
 _HELD_BYTES = 80
-_STRING = struct.Struct("<QQ16s")
 _MAX_DESCRIPTION = 256
-_SSO = 15
 
 # Threads that c10d and its backends start, by the names they give them.
 _THREADS = ("pt_gloo_runloop", "gloo_tcp_loop", "pt_tcpstore_uv", "pt_nccl_")
-
-Read = Callable[[int, int], "bytes | None"]
 
 
 def takes_part(samples: Iterable[ThreadSample]) -> bool:
@@ -64,15 +61,10 @@ def process_groups_task(
     state: HelperState, pids: Sequence[int], argument: Any, progress: Progress
 ) -> Iterator[tuple[int, Any]]:
     """Task: (groups of the process, what became of its flight recorder) per pid."""
-    from pyhangtrace import _native
-
     engine = native_engine(state)
     for pid in pids:
         progress(pid)
-
-        def memory(address: int, size: int, pid: int = pid) -> bytes | None:
-            return _native.read_memory(pid, address, size)
-
+        memory = of_process(pid)
         values = engine.python_globals(
             pid, _MODULE, list(_NAMES), most_items=_MOST_MEMBERS, most_values=_MOST_VALUES
         )
@@ -149,7 +141,7 @@ def groups_of(
     members = {key["address"]: _in_order(value) for key, value in _items(ranks) if _is_group(key)}
     default_address = default["address"] if isinstance(default, dict) and _is_group(default) else None
     found: dict[str, ProcessGroupFacts] = {}
-    held: dict[str, bytes] = {}
+    held: dict[str, _Held] = {}
     for key, name in _items(names):
         if not _is_group(key) or not isinstance(name, str) or not members.get(key["address"]):
             continue
@@ -163,26 +155,27 @@ def groups_of(
         )
         content = memory(key["held"], _HELD_BYTES) if key.get("held") else None
         if content is not None:
-            held[name] = content
-    own = _own_rank(found, held, {name: _address(names, name) for name in found}, memory)
+            held[name] = _Held(key["held"], content)
+    own = _own_rank(found, held, memory)
     return tuple(own[name] for name in sorted(own))
 
 
-def _address(names: PythonValue, wanted: str) -> int:
-    return next((key.get("held") or 0 for key, name in _items(names) if _is_group(key) and name == wanted), 0)
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """The object of C++ that one of Python holds, and where it lies."""
+
+    address: int
+    content: bytes
 
 
 def _own_rank(
-    groups: Mapping[str, ProcessGroupFacts],
-    held: Mapping[str, bytes],
-    addresses: Mapping[str, int],
-    memory: Read,
+    groups: Mapping[str, ProcessGroupFacts], held: Mapping[str, _Held], memory: Read
 ) -> dict[str, ProcessGroupFacts]:
     """With own rank and description, if one layout fits all groups and they agree about who this is."""
     for numbers, text in _PLACES:
         places = {}
-        for name, content in held.items():
-            rank, size = struct.unpack_from("<ii", content, numbers)
+        for name, each in held.items():
+            rank, size = struct.unpack_from("<ii", each.content, numbers)
             ranks = groups[name].ranks
             if size == len(ranks) and 0 <= rank < size:
                 places[name] = ranks[rank]
@@ -191,22 +184,16 @@ def _own_rank(
                 name: replace(
                     group,
                     rank=places[name],
-                    description=_description(held[name], addresses[name], text, memory),
+                    description=_description(held[name], text, memory),
                 )
                 for name, group in groups.items()
             }
     return dict(groups)
 
 
-def _description(content: bytes, address: int, at: int, memory: Read) -> str:
-    pointer, length, inside = _STRING.unpack_from(content, at)
-    if not 0 < length <= _MAX_DESCRIPTION:
-        return ""
-    if pointer == address + at + 16:
-        raw: bytes | None = inside[:length] if length <= _SSO else None
-    else:
-        raw = memory(pointer, length) if length > _SSO else None
-    text = raw.decode("utf-8", "replace") if raw is not None else ""
+def _description(held: _Held, at: int, memory: Read) -> str:
+    raw = cpp_string(memory, held.content, at, held.address, longest=_MAX_DESCRIPTION)
+    text = (raw or b"").decode("utf-8", "replace")
     # "undefined" is what torch calls a group that the program gave no description.
     return text if text.isprintable() and text != "undefined" else ""
 
@@ -238,12 +225,16 @@ def with_operations(
 ) -> tuple[ProcessGroupFacts, ...]:
     """With what the recorders say of each."""
     enabled = [recorded for recorded in recorders if recorded.enabled]
-    entries = [entry for recorded in enabled for entry in recorded.entries]
+    whole = all(recorded.whole for recorded in enabled)
+    entries: dict[str, list[flight_recorder.Entry]] = {}
+    for recorded in enabled:
+        for entry in recorded.entries:
+            entries.setdefault(entry.group, []).append(entry)
     result = []
     for group in groups:
-        own = [entry for entry in entries if entry.group == group.name]
+        own = entries.get(group.name, [])
         # Nothing of a group in a ring that has gone round says nothing: it may have been overwritten.
-        if not enabled or not (own or all(recorded.whole for recorded in enabled)):
+        if not enabled or not (own or whole):
             result.append(group)
             continue
         collective = [entry.sequence for entry in own if not entry.is_p2p]

@@ -42,5 +42,5 @@ def test_without_a_path_the_thread_stays() -> None:
 
 
 def test_one_of_another_kind_is_refused() -> None:
-    with pytest.raises(OSError), inside("/proc/self/ns/mnt", Namespace.NET):
+    with pytest.raises(OSError, match="Invalid argument"), inside("/proc/self/ns/mnt", Namespace.NET):
         pass

@@ -7,6 +7,7 @@ from typing import Any
 
 from pyhangtrace.collect import process_groups
 from pyhangtrace.collect.flight_recorder import Entry, Recorded
+from pyhangtrace.collect.memory import Read
 from pyhangtrace.model.groups import ProcessGroupFacts
 from pyhangtrace.model.threads import ThreadSample
 
@@ -29,7 +30,7 @@ def held(address: int, rank: int, size: int, description: str, *, counts: int = 
     return {start: (head + string).ljust(96, b"\x00")}
 
 
-def reader(*parts: dict[int, bytes]) -> process_groups.Read:
+def reader(*parts: dict[int, bytes]) -> Read:
     memory = {start: content for part in parts for start, content in part.items()}
 
     def read(address: int, size: int) -> bytes | None:
@@ -46,7 +47,7 @@ RANKS = table(group(0x10000), table(0, 0, 1, 1, 2, 2, 3, 3), group(0x20000), tab
 
 
 def groups(
-    memory: process_groups.Read, names: Any = NAMES, ranks: Any = RANKS
+    memory: Read, names: Any = NAMES, ranks: Any = RANKS
 ) -> tuple[ProcessGroupFacts, ...]:
     return process_groups.groups_of(7, names, ranks, group(0x10000), memory=memory)
 
