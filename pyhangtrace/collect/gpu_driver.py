@@ -14,7 +14,7 @@ from typing import Any
 
 from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
 from pyhangtrace.collect.processes import environs
-from pyhangtrace.collect.procfs import PROC, fields, numbers, printable, read_link, read_text
+from pyhangtrace.collect.procfs import PROC, fields, numbers, printable, read_link, read_text, signal_numbers
 from pyhangtrace.model.evidence import SourceStatus
 from pyhangtrace.model.gpu import CudaProcess, DriverFacts, DriverGpu, Prepared, PreparedExtra
 from pyhangtrace.model.kinds import SourceState
@@ -149,7 +149,8 @@ def read_devices(folder: str) -> tuple[tuple[int, ...], bool, bool]:
 
 def _prepared(pid: int, given: Mapping[str, str], folder: str) -> Iterator[PreparedExtra]:
     """What the job was started with; a pipe only if it is there."""
-    own = _own_pid(folder) or pid
+    status = dict(fields(read_text(f"{folder}/status") or ""))
+    own = _own_pid(status) or pid
     if given.get(_CORE_DUMP) == "1":
         # cuda-gdb's manual, "GPU core dump support": the default name, and the placeholders.
         pipe = given.get(_CORE_PIPE) or "corepipe.cuda.%h.%p"
@@ -162,8 +163,10 @@ def _prepared(pid: int, given: Mapping[str, str], folder: str) -> Iterator[Prepa
         path = _pipe(folder, f"{given[_TORCH_PIPE]}{given[_RANK]}.pipe")
         if path is not None:
             yield PreparedExtra(kind=Prepared.TORCH_DUMP, path=path)
+    # Without a handler the signal would end it.
+    caught = signal_numbers(status.get("SigCgt")) or ()
     signal = given.get(_PROXY_SIGNAL, "")
-    if signal.isascii() and signal.isdecimal() and 0 < int(signal) <= 64 and _caught(folder, int(signal)):
+    if signal.isascii() and signal.isdecimal() and len(signal) < 4 and int(signal) in caught:
         yield PreparedExtra(kind=Prepared.NCCL_PROXY_DUMP, signal=int(signal))
 
 
@@ -184,20 +187,10 @@ def _host(folder: str) -> str:
     return text.strip() or os.uname().nodename
 
 
-def _own_pid(folder: str) -> int | None:
+def _own_pid(status: Mapping[str, str]) -> int | None:
     """Its number in its own PID namespace."""
-    status = dict(fields(read_text(f"{folder}/status") or ""))
     words = status.get("NSpid", "").split()
     return int(words[-1]) if words and words[-1].isdecimal() else None
-
-
-def _caught(folder: str, signal: int) -> bool:
-    """Whether it has a handler: without one the signal would end it."""
-    status = dict(fields(read_text(f"{folder}/status") or ""))
-    try:
-        return bool(int(status.get("SigCgt", "0"), 16) >> (signal - 1) & 1)
-    except ValueError:
-        return False
 
 
 def processes(

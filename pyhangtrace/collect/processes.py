@@ -16,6 +16,7 @@ from pyhangtrace.collect.procfs import (
     read_bytes,
     read_link,
     read_text,
+    signal_numbers,
     split_arguments,
 )
 from pyhangtrace.model.process_table import ProcessStat, ProcessTable
@@ -127,7 +128,7 @@ def _describe(
         pgid=row.pgid,
         sid=row.sid,
         tracer_pid=_first_number(status.get("TracerPid")) or None,
-        signals_caught=_signals(status.get("SigCgt")),
+        signals_caught=signal_numbers(status.get("SigCgt")),
         exit_code=row.exit_code if zombie else None,
         memory=read_memory(status),
         cgroup=_cgroup(groups),
@@ -159,15 +160,6 @@ def read_memory(status: Mapping[str, str]) -> ProcessMemory:
 def _first_number(value: str | None) -> int | None:
     word = (value or "").split()
     return int(word[0]) if word and word[0].isdecimal() else None
-
-
-def _signals(mask: str | None) -> tuple[int, ...] | None:
-    """The numbers in a mask of /proc/PID/status (hexadecimal, signal 1 is the lowest bit)."""
-    try:
-        bits = int(mask or "", 16)
-    except ValueError:
-        return None
-    return tuple(number + 1 for number in range(64) if bits >> number & 1)
 
 
 def _cgroup(groups: Mapping[str, str]) -> str | None:

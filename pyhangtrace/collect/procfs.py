@@ -108,6 +108,15 @@ def kilobytes(value: str) -> int | None:
     return int(number) * 1024 if number.isdecimal() else None
 
 
+def signal_numbers(mask: str | None) -> tuple[int, ...] | None:
+    """The signals in a mask of `status` (hexadecimal, signal 1 is the lowest bit), None if it is none."""
+    try:
+        bits = int(mask or "", 16)
+    except ValueError:
+        return None
+    return tuple(number + 1 for number in range(64) if bits >> number & 1)
+
+
 def split_arguments(raw: bytes) -> tuple[str, ...]:
     """A cmdline's arguments. A process that set its title has the whole of it as the first one."""
     text = raw.decode(errors="surrogateescape").rstrip("\0")
