@@ -190,6 +190,11 @@ def link_of_one(link: str, numbers: Collection[tuple[str, int]]) -> str:
     return link if number is None else f"{link}#{number}"
 
 
+def fuse_link(connection: int) -> str:
+    """The link of the descriptors of a FUSE connection's server."""
+    return link_of_one(FUSE, [(_IDENTITY[FUSE], connection)])
+
+
 def kind_of(link: str) -> FdKind | None:
     """The kind that a link of /proc/PID/fd tells by itself, `None` where the file has to be asked."""
     if link.startswith("pipe:"):
@@ -261,18 +266,18 @@ def mount_of(path: str, mounts: Iterable[Mount]) -> Mount | None:
     return best
 
 
-def fuse_connection(mount: Mount) -> int | None:
+def fuse_connection(fs_type: str | None, device: int | None) -> int | None:
     """The number of the connection to the server of a FUSE file system; the kernel numbers it as the device."""
-    if mount.device is None or not mount.fs_type.startswith("fuse"):
+    if device is None or not (fs_type or "").startswith("fuse"):
         return None
-    return os.minor(mount.device)
+    return os.minor(device)
 
 
-def device_number(text: str, *, base: int = 10) -> int | None:
+def device_number(text: str) -> int | None:
     """`8:1` as st_dev."""
     major, _, minor = text.partition(":")
     try:
-        return os.makedev(int(major, base), int(minor, base)) if len(text) < _LONGEST_DEVICE else None
+        return os.makedev(int(major), int(minor)) if len(text) < _LONGEST_DEVICE else None
     except (ValueError, OverflowError):
         return None
 

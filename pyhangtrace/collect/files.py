@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from pyhangtrace.collect import descriptors, sockets
-from pyhangtrace.collect.descriptors import Descriptor, Openers
+from pyhangtrace.collect.descriptors import Descriptor, Openers, fuse_connection
 from pyhangtrace.collect.guarded import GuardedReader
 from pyhangtrace.collect.procfs import PROC
 from pyhangtrace.model.kinds import FdKind
@@ -69,7 +68,7 @@ def collect(
     for found in described.values():
         if found.kind in _SHARED:
             links.add(found.link)
-        if (found.fs_type or "").startswith("fuse"):
+        if fuse_connection(found.fs_type, found.device) is not None:
             links.add(descriptors.FUSE)
         if found.kind is FdKind.SOCKET and found.inode in facts and facts[found.inode].peer_inode:
             links.add(f"socket:[{facts[found.inode].peer_inode}]")
@@ -112,7 +111,7 @@ def servers(files: OpenFiles, samples: Iterable[ThreadSample]) -> tuple[FdFacts,
         )
     for sample in samples:
         if sample.fuse_connection is not None:
-            link = descriptors.link_of_one(descriptors.FUSE, [("fuse_connection", sample.fuse_connection)])
+            link = descriptors.fuse_link(sample.fuse_connection)
             found[link] = (FdKind.DEVICE, descriptors.FUSE)
     return tuple(
         FdFacts(
@@ -161,9 +160,9 @@ def _facts(found: Descriptor, files: OpenFiles, asked: int | None) -> FdFacts:
         if about is not None and about.peer_inode is not None:
             peers = files.openers.of(f"socket:[{about.peer_inode}]")
         queued = about.rx_queue if about is not None else None
-    if (found.fs_type or "").startswith("fuse") and found.device is not None:
-        connection = ("fuse_connection", os.minor(found.device))
-        peers = files.openers.of(descriptors.link_of_one(descriptors.FUSE, [connection]))
+    connection = fuse_connection(found.fs_type, found.device)
+    if connection is not None:
+        peers = files.openers.of(descriptors.fuse_link(connection))
     return FdFacts(
         pid=found.pid,
         fd=found.fd,

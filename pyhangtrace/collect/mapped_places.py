@@ -5,13 +5,13 @@ A fault does not say at which address it is, so a file is named only where the p
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pyhangtrace.collect.descriptors import SERVED, Mount, device_number, fuse_connection, parse_mounts
+from pyhangtrace.collect.descriptors import SERVED, Mount, fuse_connection, parse_mounts
 from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
+from pyhangtrace.collect.mappings import device_of, mapped_files
 from pyhangtrace.collect.procfs import printable, read_bytes, read_text
 from pyhangtrace.model.threads import ThreadSample
 
@@ -29,9 +29,6 @@ _PLACES = (
     "cifs",
     "ceph",
     "p9_",
-)
-_MAPPING = re.compile(
-    rb"[0-9a-f]+-[0-9a-f]+ [-rwxsp]{4} [0-9a-f]+ ([0-9a-f]{1,5}:[0-9a-f]{1,6}) ([1-9][0-9]*) +([^\n]+)"
 )
 
 
@@ -51,15 +48,14 @@ def served(mounts: Sequence[Mount], maps: bytes) -> list[tuple[str, str, int | N
     found: dict[tuple[int, bytes], tuple[str, str, int | None]] = {}
     if not by_device:
         return []
-    for line in maps.split(b"\n"):
-        match = _MAPPING.match(line)
-        device = device_number(match[1].decode(), base=16) if match is not None else None
+    for match in mapped_files(maps):
+        device = device_of(match)
         mount = by_device.get(device)
-        if match is None or mount is None or device is None:
+        if mount is None:
             continue
         words = printable(f"{mount.fs_type} mounted at {mount.place}")
-        path = printable(match[3].decode(errors="surrogateescape"))
-        found[(device, match[2])] = (path, words, fuse_connection(mount))
+        path = printable(match["path"].decode(errors="surrogateescape"))
+        found[(device, match["inode"])] = (path, words, fuse_connection(mount.fs_type, mount.device))
     return list(found.values())
 
 

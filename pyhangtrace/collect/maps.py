@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
+from pyhangtrace.collect.mappings import device_of, mapped_files
 from pyhangtrace.collect.procfs import printable, read_bytes
 from pyhangtrace.model.host import MappedFile
 
@@ -39,11 +40,6 @@ _FOLDERS = (
     ("sglang", b"/sgl_kernel/"),
     ("deepspeed", b"/deepspeed/"),
     ("flashinfer", b"/flashinfer"),
-)
-# fs/proc/task_mmu.c (`show_map_vma`): rights, offset, device and inode, room, and the path to the end of the line.
-_MAPPING = re.compile(
-    rb"(?P<low>[0-9a-f]{1,16})-(?P<high>[0-9a-f]{1,16}) (?P<rights>[-rwxsp]{4}) [0-9a-f]{1,16} "
-    rb"(?P<device>[0-9a-f]{2,3}:[0-9a-f]{2,5}) (?P<inode>[0-9]{1,20}) +(?P<path>[^\n]+)"
 )
 _SMALLEST = 1 << 20
 _MOST_SEMAPHORES = 32
@@ -106,11 +102,7 @@ def parse(content: bytes) -> tuple[tuple[str, ...], list[FileMapping]]:
     """(frameworks, mapped files of a megabyte and more, and semaphores) from /proc/PID/maps."""
     files: dict[tuple[bytes, bytes], FileMapping] = {}
     names: set[bytes] = set()
-    # Not splitlines: the kernel escapes newlines in names, and no other character that ends a line for Python.
-    for line in content.split(b"\n"):
-        match = _MAPPING.match(line)
-        if match is None or match["inode"] == b"0":
-            continue
+    for match in mapped_files(content):
         path = match["path"]
         names.add(path)
         low, high = int(match["low"], 16), int(match["high"], 16)
@@ -120,10 +112,9 @@ def parse(content: bytes) -> tuple[tuple[str, ...], list[FileMapping]]:
         if known is not None:
             known.mapped += size
             continue
-        major, _, minor = match["device"].partition(b":")
         files[key] = FileMapping(
             path=printable(path.decode(errors="surrogateescape")),
-            device=os.makedev(int(major, 16), int(minor, 16)),
+            device=device_of(match),
             inode=int(match["inode"]),
             mapped=size,
             shared=match["rights"].endswith(b"s"),

@@ -90,7 +90,9 @@ def mount_words(
     mount = mount_of(path, parse_mounts(read_text(f"{proc_root}/{sample.pid}/mountinfo") or ""))
     if mount is None:
         return None, None
-    return printable(f"{mount.fs_type} mounted at {mount.place}"), fuse_connection(mount)
+    return printable(f"{mount.fs_type} mounted at {mount.place}"), fuse_connection(
+        mount.fs_type, mount.device
+    )
 
 
 def _folder(sample: ThreadSample, index: int | None, proc_root: str) -> str | None:

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
+from pyhangtrace.collect.mappings import mapped_files
 from pyhangtrace.collect.procfs import read_bytes
 
 VERSION_TASK = "nccl_version"
 
 # Libraries that have NCCL in them, the plain one first.
 _LIBRARIES = (b"libnccl.so", b"librccl.so", b"libtorch_cuda.so", b"libtorch_hip.so")
-_MAPPING = re.compile(rb"[0-9a-f]+-[0-9a-f]+ \S+ \S+ \S+ (\d+) +(/[^\n]+)")
 # init.cc of NCCL: the version string and the CUDA it was built with. RCCL prints its own name before it.
 _TEXT = re.compile(rb"NCCL version (\d{1,3}\.\d{1,3}\.\d{1,3})(?:[+.][\w.+-]{0,40})?\0")
 # elf.h. Elf64_Shdr: name, type, offset, size. Elf64_Ehdr: where these are, how large and how many.
@@ -52,16 +52,20 @@ def _of_process(folder: str, known: dict[tuple[int, int], str | None]) -> str | 
 
 def _libraries(maps: bytes) -> list[tuple[int, bytes]]:
     found: dict[bytes, int] = {}
-    for line in maps.split(b"\n"):
-        match = _MAPPING.match(line)
-        if match is not None and match[2][match[2].rfind(b"/") + 1 :].startswith(_LIBRARIES):
-            found.setdefault(match[2], int(match[1]))
+    for match in mapped_files(maps):
+        path = match["path"]
+        if path.startswith(b"/") and _name(path).startswith(_LIBRARIES):
+            found.setdefault(path, int(match["inode"]))
     order = {name: number for number, name in enumerate(_LIBRARIES)}
     names = sorted(
         found,
-        key=lambda path: next(order[name] for name in order if path[path.rfind(b"/") + 1 :].startswith(name)),
+        key=lambda path: next(order[name] for name in order if _name(path).startswith(name)),
     )
     return [(found[path], path) for path in names]
+
+
+def _name(path: bytes) -> bytes:
+    return path[path.rfind(b"/") + 1 :]
 
 
 def _of_library(path: bytes, inode: int, known: dict[tuple[int, int], str | None]) -> str | None:

@@ -46,9 +46,7 @@ NAMES = table(group(0x10000), "0", group(0x20000), "5")
 RANKS = table(group(0x10000), table(0, 0, 1, 1, 2, 2, 3, 3), group(0x20000), table(3, 1, 1, 0))
 
 
-def groups(
-    memory: Read, names: Any = NAMES, ranks: Any = RANKS
-) -> tuple[ProcessGroupFacts, ...]:
+def groups(memory: Read, names: Any = NAMES, ranks: Any = RANKS) -> tuple[ProcessGroupFacts, ...]:
     return process_groups.groups_of(7, names, ranks, group(0x10000), memory=memory)
 
 
