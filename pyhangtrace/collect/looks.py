@@ -164,6 +164,7 @@ def joined(first: Seen, more: Seen) -> Seen:
             {file.path: file for file in (*more.look.lock_files, *first.look.lock_files)}.values()
         ),
         ipc=tuple(dict.fromkeys((*first.look.ipc, *more.look.ipc))),
+        mpi=_mpi_of_both(first, more),
     )
     merged = files.OpenFiles(
         described={**first.files.described, **more.files.described},
@@ -184,6 +185,11 @@ def joined(first: Seen, more: Seen) -> Seen:
 def _tasks_of_both(first: Seen, more: Seen) -> tuple[TaskSample, ...]:
     again = {task.pid for task in first.look.tasks}
     return (*first.look.tasks, *(task for task in more.look.tasks if task.pid not in again))
+
+
+def _mpi_of_both(first: Seen, more: Seen) -> tuple[MpiFacts, ...]:
+    by_pid = {facts.pid: facts for facts in (*more.look.mpi, *first.look.mpi)}
+    return tuple(by_pid[pid] for pid in sorted(by_pid))
 
 
 def _distinct_fds(found: Iterable[FdFacts]) -> tuple[FdFacts, ...]:
