@@ -397,9 +397,12 @@ class _Run:
         loaded = [pid for pid, names in sorted(self.host.frameworks.items()) if nccl.FRAMEWORK in names]
         answer = ras.collect(
             self.reader,
-            [self._process(pid, None) for pid in loaded],
+            loaded,
             self.seen[-1].look.threads,
             self.nccl[-1].states if self.nccl else (),
+            ended=any(
+                self.facts[pid].state in ("Z", "X") or self._problem(pid)[0] == "gone" for pid in loaded
+            ),
             mode=self.options.ras,
             asked=self.asked,
             deadline_s=self._left(_RAS_S),
@@ -506,11 +509,8 @@ class _Run:
 
     def _process(self, pid: int, host: _Host | None) -> ProcessFacts:
         facts = self.facts[pid]
-        last = self.seen[-1].pictures.get(pid) or self.seen[0].pictures.get(pid)
         identity = self.identities.get(pid)
-        problem, problem_tid = facts.problem, facts.problem_tid
-        if problem is None and last is not None:
-            problem, problem_tid = last.problem, last.problem_tid
+        problem, problem_tid = self._problem(pid)
         python = next(
             (
                 shown.python
@@ -536,6 +536,14 @@ class _Run:
             read_bytes_in_window=self._read_in_window(pid),
             throttled_s_in_window=self._throttled_in_window(pid),
         )
+
+    def _problem(self, pid: int) -> tuple[str | None, int | None]:
+        """(why nothing more could be read of it, the thread that causes it)."""
+        facts = self.facts[pid]
+        last = self.seen[-1].pictures.get(pid) or self.seen[0].pictures.get(pid)
+        if facts.problem is None and last is not None:
+            return last.problem, last.problem_tid
+        return facts.problem, facts.problem_tid
 
     def _cpu_in_window(self, pid: int) -> float | None:
         """CPU seconds between first and last look, of the threads that are in both."""

@@ -16,17 +16,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pyhangtrace.collect import namespaces, nccl_version, ras_json, ras_text
+from pyhangtrace.collect.descriptors import open_fds
 from pyhangtrace.collect.guarded import TIMED_OUT, GuardedReader, HelperState, Progress
 from pyhangtrace.collect.namespaces import Namespace
 from pyhangtrace.collect.processes import environs
-from pyhangtrace.collect.procfs import PROC, numbers, printable, read_link, read_text
+from pyhangtrace.collect.procfs import PROC, printable, read_link, read_text
 from pyhangtrace.collect.ras_gate import RasMode, Version, all_here, hazards, leave, parse_version
 from pyhangtrace.collect.sockets import parse_inet
 from pyhangtrace.model.evidence import SourceStatus
 from pyhangtrace.model.kinds import SourceState
 from pyhangtrace.model.nccl import NcclState
 from pyhangtrace.model.open_files import SocketFacts
-from pyhangtrace.model.processes import ProcessFacts
 from pyhangtrace.model.ras import RasAnswer
 from pyhangtrace.model.threads import ThreadSample
 
@@ -72,10 +72,11 @@ class Asked:
 
 def collect(
     reader: GuardedReader,
-    processes: Sequence[ProcessFacts],
+    members: Sequence[int],
     threads: Sequence[ThreadSample],
     states: Sequence[NcclState] = (),
     *,
+    ended: bool = False,
     mode: RasMode,
     asked: Sequence[int] = (),
     deadline_s: float,
@@ -83,18 +84,17 @@ def collect(
 ) -> Asked:
     """Asks the RAS service of processes that have NCCL loaded, if the mode and their state allow it.
 
-    `threads` are those of the whole job, `states` what NCCL's memory says of these processes. Takes `deadline_s` at
-    most, or eight seconds where the user asked by name.
+    `threads` are those of the whole job, `states` what NCCL's memory says of these processes, `ended`: one of them has.
+    Takes `deadline_s` at most, or eight seconds where the user asked by name.
     """
-    if not processes:
+    if not members:
         return Asked()
-    members = [process.pid for process in processes]
     insists = mode in (RasMode.ASK, RasMode.FORCE)
     versions: set[Version | None] = set()
     if mode is not RasMode.NEVER:
         found = nccl_version.collect(reader, members, deadline_s=min(0.5, deadline_s))
         versions = {parse_version(text) for text in found.values()}
-    known = hazards(threads, processes, states)
+    known = hazards(threads, members, states, ended=ended)
     permits = [
         leave(mode, version, known, pid=next(iter(asked), members[0]))
         for version in sorted(versions, key=str) or (None,)
@@ -171,8 +171,7 @@ def interpret(heard: Mapping[str, Any], *, port: int) -> tuple[RasAnswer | None,
 
 def printable_lines(text: str) -> str:
     """Text from a target, made safe to store, its lines kept."""
-    lines = (line.rstrip("\r").replace("\t", " ") for line in text.split("\n"))
-    return "\n".join(line if line.isprintable() else printable(line) for line in lines)
+    return "\n".join(printable(line.rstrip("\r").replace("\t", " ")) for line in text.split("\n"))
 
 
 # -- settings ------------------------------------------------------------------------------------------------
@@ -303,9 +302,8 @@ class _Client:
         wanted = {f"socket:[{inode}]": inode for inode in inodes if inode}
         owners: dict[int, int] = {}
         for pid in self._question.members:
-            folder = f"{self._proc_root}/{pid}/fd"
-            for fd in numbers(folder):
-                inode = wanted.get(read_link(f"{folder}/{fd}") or "")
+            for fd in open_fds(pid, self._proc_root):
+                inode = wanted.get(read_link(f"{self._proc_root}/{pid}/fd/{fd}") or "")
                 if inode is not None:
                     owners.setdefault(inode, pid)
         return owners

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from enum import Enum
 
 from pyhangtrace.model.nccl import NcclCommunicator, NcclState
-from pyhangtrace.model.processes import ProcessFacts
 from pyhangtrace.model.threads import ThreadSample
 
 Version = tuple[int, int, int]
@@ -130,21 +129,25 @@ def parse_version(text: str) -> Version | None:
 
 
 def hazards(
-    threads: Iterable[ThreadSample], processes: Sequence[ProcessFacts], states: Sequence[NcclState] = ()
+    threads: Iterable[ThreadSample],
+    pids: Sequence[int],
+    states: Sequence[NcclState] = (),
+    *,
+    ended: bool = False,
 ) -> dict[Hazard, Known]:
-    """What stacks, states and NCCL's own memory show of the local processes.
+    """What stacks, states and NCCL's own memory show of the local processes, of which one may have ended.
 
     That all communicators of this host are whole counts as a word for the job; that all ranks answer only where all of
     them are here.
     """
     found = {Hazard.INITIALISING: Known.UNKNOWN, Hazard.SILENT_RANK: Known.UNKNOWN}
-    if _all_whole(processes, states):
+    if _all_whole(pids, states):
         found[Hazard.INITIALISING] = Known.EXCLUDED
         if all_here(states):
             found[Hazard.SILENT_RANK] = Known.EXCLUDED
     if any(_is_half(communicator) for state in states for communicator in state.communicators):
         found[Hazard.INITIALISING] = Known.PRESENT
-    silent = any(process.gone or process.state in ("Z", "X") for process in processes)
+    silent = ended
     for thread in threads:
         silent = silent or thread.state in ("T", "t")
         for frame in thread.frames:
@@ -156,7 +159,7 @@ def hazards(
     return found
 
 
-def _all_whole(processes: Sequence[ProcessFacts], states: Sequence[NcclState]) -> bool:
+def _all_whole(pids: Sequence[int], states: Sequence[NcclState]) -> bool:
     """Whether the memory of every process was read, and has communicators that all are set up."""
     read = {
         state.pid
@@ -165,7 +168,7 @@ def _all_whole(processes: Sequence[ProcessFacts], states: Sequence[NcclState]) -
         and state.communicators
         and all(comm.init_state == 0 and not _is_half(comm) for comm in state.communicators)
     }
-    return bool(processes) and all(process.pid in read for process in processes)
+    return bool(pids) and read.issuperset(pids)
 
 
 def _is_half(comm: NcclCommunicator) -> bool:

@@ -24,7 +24,6 @@ from pyhangtrace.collect.tasks import TASKS
 from pyhangtrace.model.evidence import SourceStatus
 from pyhangtrace.model.kinds import FrameKind, SourceState
 from pyhangtrace.model.nccl import NcclCommunicator, NcclState
-from pyhangtrace.model.processes import ProcessFacts
 from pyhangtrace.model.stacks import Frame
 from pyhangtrace.model.threads import ThreadSample
 from tests.unit.collect.helpers import write
@@ -88,11 +87,11 @@ def thread(function: str, **more: object) -> ThreadSample:
 
 
 def test_what_stacks_show() -> None:
-    assert hazards([thread("ncclAllReduce")], [ProcessFacts(pid=7)]) == NOTHING_KNOWN
+    assert hazards([thread("ncclAllReduce")], [7]) == NOTHING_KNOWN
     for name in ("pncclCommInitRank", "ncclCommInitRankFunc(ncclAsyncJob*)", "commReclaim(ncclAsyncJob*)"):
         assert hazards([thread(name)], []) == INITIALISING
     assert hazards([thread("poll", state="T")], []) == SILENT
-    assert hazards([], [ProcessFacts(pid=7, state="Z")]) == SILENT
+    assert hazards([], [7], ended=True) == SILENT
 
 
 def state(pid: int, rank: int, ranks: int = 2, **more: object) -> NcclState:
@@ -103,7 +102,7 @@ def state(pid: int, rank: int, ranks: int = 2, **more: object) -> NcclState:
     return NcclState(pid=pid, library="", build_id="", layout_from="dwarf", communicators=(whole,))
 
 
-BOTH = [ProcessFacts(pid=7), ProcessFacts(pid=8)]
+BOTH = [7, 8]
 
 
 def test_what_memory_shows() -> None:
@@ -197,9 +196,7 @@ def test_the_release_a_process_has_loaded(tmp_path: Path) -> None:
     (tmp_path / "8" / "root").symlink_to(tmp_path / "7" / "root")
     with GuardedReader(TASKS, proc_root=str(tmp_path)) as reader:
         assert nccl_version.collect(reader, [7, 8, 9], deadline_s=5.0) == {7: "2.27.7"}
-        answer = ras.collect(
-            reader, [ProcessFacts(pid=7)], (), mode=RasMode.SAFE, deadline_s=5.0, proc_root=str(tmp_path)
-        )
+        answer = ras.collect(reader, [7], (), mode=RasMode.SAFE, deadline_s=5.0, proc_root=str(tmp_path))
     (line_of_coverage,) = answer.coverage
     assert line_of_coverage.state is SourceState.SKIPPED
     assert "NCCL 2.27.7" in line_of_coverage.reason
