@@ -180,6 +180,7 @@ Engine::Engine(std::string proc_root) {
 Engine::~Engine() = default;
 
 std::vector<Process> Engine::capture(std::span<const int> pids, const Options& options) {
+  const GivesWay politely;
   state_->make_room(pids);
   const std::size_t workers = workers_for(pids, options);
   if (workers > 1) {

@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include <string>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "memory/heap.hpp"
@@ -88,6 +90,33 @@ void set_policy(pthread_t thread, int policy) {
   pthread_setschedparam(thread, policy, &any);  // where it is refused the thread goes on as it was
 }
 
+// struct sched_attr of uapi/linux/sched/types.h; glibc declares it only from 2.41 on.
+struct SchedulerAttributes {
+  std::uint32_t size = sizeof(SchedulerAttributes);
+  std::uint32_t policy = 0;
+  std::uint64_t flags = 0;
+  std::int32_t nice = 0;
+  std::uint32_t priority = 0;
+  std::uint64_t runtime_ns = 0;  // with the usual policies the slice
+  std::uint64_t deadline_ns = 0;
+  std::uint64_t period_ns = 0;
+};
+static_assert(sizeof(SchedulerAttributes) == 48);
+
+// Of two threads that want a CPU the one with the shorter slice has it first. This is the longest there is.
+constexpr std::uint64_t longest_slice_ns = 100'000'000;
+
+// The slice of the calling thread in nanoseconds before, 0 where nothing was changed.
+std::uint64_t set_slice(std::uint64_t slice_ns) {
+  SchedulerAttributes attributes;
+  if (syscall(SYS_sched_getattr, 0, &attributes, sizeof attributes, 0) != 0 ||
+      (attributes.policy != SCHED_OTHER && attributes.policy != SCHED_BATCH)) {
+    return 0;
+  }
+  const std::uint64_t before = std::exchange(attributes.runtime_ns, slice_ns);
+  return syscall(SYS_sched_setattr, 0, &attributes, 0) == 0 ? before : 0;
+}
+
 void start_threads(Shared& shared, std::size_t count, std::vector<std::jthread>& threads) {
   const BlockedSignals blocked;
   threads.reserve(count);
@@ -121,6 +150,14 @@ std::size_t free_cpus() {
   const long others = std::max<long>(static_cast<long>(runnable) - 1, 0);
   const long left = sysconf(_SC_NPROCESSORS_ONLN) - others;
   return static_cast<std::size_t>(std::clamp<long>(left, 1, std::max(CPU_COUNT(&set), 1)));
+}
+
+GivesWay::GivesWay() : slice_before_(set_slice(longest_slice_ns)) {}
+
+GivesWay::~GivesWay() {
+  if (slice_before_ != 0) {
+    set_slice(slice_before_);
+  }
 }
 
 void expect_descriptors(std::size_t count) {

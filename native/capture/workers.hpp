@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 
 namespace hangtrace::capture {
@@ -8,6 +9,19 @@ namespace hangtrace::capture {
 /// CPUs that the calling thread may run on and that nobody else wants just now, itself included; at least
 /// one.
 std::size_t free_cpus();
+
+/// As long as it lives, any thread of the usual policies that wakes up takes the CPU from the calling one at
+/// once, where the kernel can be told so (6.12 and later).
+class GivesWay {
+ public:
+  GivesWay();
+  ~GivesWay();
+  GivesWay(const GivesWay&) = delete;
+  GivesWay& operator=(const GivesWay&) = delete;
+
+ private:
+  std::uint64_t slice_before_ = 0;
+};
 
 /// Lets this process open so many descriptors more without growing its table of them: as long as it has
 /// several threads, each growth waits until all CPUs have been through the scheduler.
