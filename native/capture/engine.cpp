@@ -203,6 +203,7 @@ std::vector<Process> Engine::capture(std::span<const int> pids, const Options& o
   processes.reserve(looks.size());
   for (Look& look : looks) {
     if (look.known) {
+      look.known->keep_stacks(look.sampled.process.threads, std::move(look.unwound));
       look.known->rest();
     }
     processes.push_back(std::move(look.sampled.process));

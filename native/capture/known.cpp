@@ -54,6 +54,15 @@ locks::CLibrary c_library_of(const std::vector<proc::Mapping>& mappings, elf::Pr
   return musl ? locks::CLibrary::musl : locks::CLibrary::unknown;
 }
 
+Moment moment_of(const Thread& thread) {
+  return {thread.stack_pointer, thread.run_ns, thread.slices};
+}
+
+// Where times are not kept, they do not say whether a thread has run.
+bool has_times(const Thread& thread) {
+  return thread.run_ns.value_or(0) != 0;
+}
+
 }  // namespace
 
 Known::Known(elf::ModuleCache& modules, std::string proc_root, const Sampled& sampled)
@@ -65,11 +74,10 @@ Known::Known(elf::ModuleCache& modules, std::string proc_root, const Sampled& sa
       pages_(std::make_unique<memory::PageReader>(*reader_)),
       unlisted_(proc_root_, memory_id_) {}
 
-// The stack of a thread stays where it is while it sleeps. Where times are not kept, they do not say whether
-// it did.
+// The stack of a thread stays where it is while it sleeps.
 bool Known::slept_since(const Thread& thread) const {
   const auto seen = seen_.find(thread.tid);
-  return thread.run_ns.value_or(0) != 0 && seen != seen_.end() && seen->second == moment_of(thread);
+  return has_times(thread) && seen != seen_.end() && seen->second == moment_of(thread);
 }
 
 // Then the mappings are the same, too: only a thread of the process changes them.
@@ -160,6 +168,7 @@ Error Known::read_again() {
 }
 
 void Known::mapped(std::vector<proc::Mapping> mappings) {
+  stacks_.clear();
   modules_.reset();
   mappings_ = std::move(mappings);
   modules_ = std::make_unique<elf::ProcessModules>(cache_, proc_root_, memory_id_, mappings_, *reader_,
@@ -167,6 +176,23 @@ void Known::mapped(std::vector<proc::Mapping> mappings) {
   c_library_ = c_library_of(mappings_, *modules_);
   if (!python_) {
     python_looked_for_ = false;  // an interpreter may be loaded later, by a program that embeds one
+  }
+}
+
+const KeptStack* Known::kept_stack(const Thread& thread) const {
+  const auto kept = stacks_.find(thread.tid);
+  const bool same = kept != stacks_.end() && !thread.running && kept->second.moment == moment_of(thread);
+  return same ? &kept->second : nullptr;
+}
+
+void Known::keep_stacks(const std::vector<Thread>& threads, std::vector<unwind::Stack> stacks) {
+  stacks_.clear();
+  for (std::size_t i = 0; i < std::min(threads.size(), stacks.size()); ++i) {
+    const Thread& thread = threads[i];
+    if (thread.stack_pointer && !thread.moved && !thread.running && has_times(thread) &&
+        stacks[i].complete()) {
+      stacks_.emplace(thread.tid, KeptStack{moment_of(thread), std::move(stacks[i]), thread.stack_from});
+    }
   }
 }
 

@@ -14,8 +14,24 @@
 #include "memory/reader.hpp"
 #include "proc/maps.hpp"
 #include "python/process.hpp"
+#include "unwind/unwinder.hpp"
 
 namespace hangtrace::capture {
+
+/// A thread at one moment: if another reading is the same, it has not run in between.
+struct Moment {
+  std::optional<Address> stack_pointer;
+  std::optional<std::uint64_t> run_ns;
+  std::optional<std::uint64_t> slices;
+  friend bool operator==(const Moment&, const Moment&) = default;
+};
+
+/// The stack of a thread that slept.
+struct KeptStack {
+  Moment moment;
+  unwind::Stack stack;
+  StackFrom from = StackFrom::none;
+};
 
 /// What stays known of a process between looks: how to read it, what is mapped where, its interpreter.
 /// Dropped with the process, or when it calls execve.
@@ -44,6 +60,10 @@ class Known {
   /// The look is over: no file stays open for it.
   void rest() { unlisted_.forget(); }
   elf::ProcessModules& modules() { return *modules_; }
+  /// The whole stack of this thread as an earlier look unwound it, if the thread has slept since; or nullptr.
+  const KeptStack* kept_stack(const Thread& thread) const;
+  /// Those that are whole, in place of those kept so far. `stacks`: of each thread one, at the same index.
+  void keep_stacks(const std::vector<Thread>& threads, std::vector<unwind::Stack> stacks);
   locks::CLibrary c_library() const { return c_library_; }
 
   /// The interpreter; nullptr if the program has none. The first time it searches symbols.
@@ -51,16 +71,6 @@ class Known {
   bool python_looked_for() const { return python_looked_for_; }
 
  private:
-  struct Moment {  // of a thread; the same one: it has not run in between
-    std::optional<Address> stack_pointer;
-    std::optional<std::uint64_t> run_ns;
-    std::optional<std::uint64_t> slices;
-    friend bool operator==(const Moment&, const Moment&) = default;
-  };
-  static Moment moment_of(const Thread& thread) {
-    return {thread.stack_pointer, thread.run_ns, thread.slices};
-  }
-
   bool slept_since(const Thread& thread) const;
   bool all_slept(const std::vector<Thread>& threads) const;
   bool list(const std::vector<Thread>& threads);
@@ -77,7 +87,8 @@ class Known {
   std::vector<proc::Mapping> mappings_;
   bool all_listed_ = false;  // and so it stays
   proc::UnlistedMappings unlisted_;
-  std::unordered_map<int, Moment> seen_;  // threads, when the mappings were last read or checked
+  std::unordered_map<int, KeptStack> stacks_;  // by thread; their frames point into modules_
+  std::unordered_map<int, Moment> seen_;       // threads, when the mappings were last read or checked
   std::unique_ptr<elf::ProcessModules> modules_;
   locks::CLibrary c_library_ = locks::CLibrary::glibc;
   bool python_looked_for_ = false;

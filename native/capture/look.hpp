@@ -42,6 +42,10 @@ const Thread* find_thread(const Process& process, int tid);
 /// Whether a stack says at least as much as another one of the same thread.
 bool is_better(const unwind::Stack& stack, const unwind::Stack& than);
 
+/// Of a stack, what decoding the lock that its thread waits for may need: pthread_cond_wait's frame lies
+/// within.
+inline constexpr std::size_t lock_frames_bytes = 1024;
+
 /// Makes `stack` that of the thread at index `i`.
 void show_stack(Look& look, std::size_t i, unwind::Stack stack, StackFrom from);
 

@@ -231,12 +231,16 @@ Sampled sample(const std::string& proc_root, int pid, std::shared_ptr<TaskRecord
   records->directory->keep_only(tids);
   sampled.tasks = records->directory.get();
   process.threads.reserve(tids.size());
+  Error left_out = Error::gone;
   for (const int tid : tids) {
     const auto record = records->asleep.find(tid);
+    errno = ENOENT;
     auto thread =
         read_thread(*sampled.tasks, tid, record == records->asleep.end() ? nullptr : &record->second);
-    if (thread) {  // else it ended since it was listed
+    if (thread) {
       process.threads.push_back(*std::move(thread));
+    } else if (error_of(errno) != Error::gone) {  // else it ended since it was listed
+      left_out = error_of(errno);
     }
   }
   sampled.records = std::move(records);
@@ -247,7 +251,7 @@ Sampled sample(const std::string& proc_root, int pid, std::shared_ptr<TaskRecord
   const auto live =
       std::ranges::find_if(process.threads, [](const Thread& thread) { return !ended(thread.state); });
   if (live == process.threads.end()) {
-    process.error = process.threads.empty() ? Error::gone : Error::zombie;
+    process.error = process.threads.empty() ? left_out : Error::zombie;
     return sampled;
   }
   sampled.memory_id = ended(leader->state) ? live->tid : pid;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 
 #include "capture/look.hpp"
@@ -26,8 +27,8 @@ class Taker {
     look_.stacks.resize(threads_.size());
     look_.calls.resize(threads_.size());
     for (std::size_t i = 0; i < threads_.size(); ++i) {
-      plan_stack(i);
       plan_futex(i);
+      plan_stack(i);
     }
     read_plan();
   }
@@ -85,10 +86,16 @@ class Taker {
 
   void plan_stack(std::size_t i) {
     if (const auto sp = threads_[i].stack_pointer) {
-      const bool main = threads_[i].tid == look_.sampled.process.pid;
-      const std::size_t size = main ? main_stack_bytes : stack_bytes;
+      const std::size_t size = wanted_stack_bytes(i);
       plan(*sp, *sp + std::min(size, stack_bytes_of_process / threads_.size()), i);
     }
+  }
+
+  std::size_t wanted_stack_bytes(std::size_t i) const {
+    if (known_.kept_stack(threads_[i]) != nullptr) {
+      return look_.calls[i] ? lock_frames_bytes : 0;
+    }
+    return threads_[i].tid == look_.sampled.process.pid ? main_stack_bytes : stack_bytes;
   }
 
   void plan_futex(std::size_t i) {
@@ -239,17 +246,22 @@ void take(Look& look, const Options& options, const std::string& proc_root) {
   mark_moved(sampled);
   add_tasks(look);
   look.known->pages().forget();
+  errno = ENOENT;
   const auto stat = proc::read_process_stat(proc_root, sampled.process.pid);
+  const Error error = stat ? Error::none : error_of(errno);
   if (!stat || identity_of(*stat) != sampled.identity) {
     sampled.process.exec_changed = stat.has_value();
     look.known.reset();
     look.python.reset();
     sampled.process.python.reset();
     sampled.process.tasks.clear();
-    sampled.process.notes.emplace_back(stat ? "it started another program while it was looked at"
-                                            : "it ended while it was looked at");
-    if (!stat) {
-      sampled.process.error = Error::gone;
+    if (stat) {
+      sampled.process.notes.emplace_back("it started another program while it was looked at");
+    } else {
+      sampled.process.error = error;
+    }
+    if (error == Error::gone) {
+      sampled.process.notes.emplace_back("it ended while it was looked at");
     }
   }
 }

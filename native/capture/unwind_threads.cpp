@@ -9,14 +9,16 @@ namespace hangtrace::capture {
 
 namespace {
 
-constexpr std::size_t kept_bytes = 1024;  // pthread_cond_wait's frame lies within them
-
 bool waits_in_call(const Thread& thread) {
   return thread.syscall.value_or(-1) >= 0 && *thread.syscall != SYS_restart_syscall;
 }
 
 void unwind_thread(Look& look, std::size_t i, const unwind::Unwinder& unwinder) {
   Thread& thread = look.sampled.process.threads[i];
+  if (const KeptStack* const kept = look.known->kept_stack(thread)) {
+    show_stack(look, i, kept->stack, kept->from);
+    return;
+  }
   const auto start = unwind::Registers::from_pc_sp(*thread.program_counter, *thread.stack_pointer);
   const unwind::StackCopy copy{*thread.stack_pointer, look.stacks[i]};
   unwind::Stack stack = unwinder.unwind(start, copy);
@@ -65,7 +67,7 @@ void unwind_threads(Look& look, unwind::UnwindCache& cache, const Options& optio
       continue;
     }
     unwind_thread(look, i, unwinder);
-    const auto kept = look.stacks[i].first(std::min(look.stacks[i].size(), kept_bytes));
+    const auto kept = look.stacks[i].first(std::min(look.stacks[i].size(), lock_frames_bytes));
     if (look.calls[i] && !kept.empty()) {
       look.copies->add(*threads[i].stack_pointer, {kept.begin(), kept.end()});
     }

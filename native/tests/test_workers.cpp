@@ -1,7 +1,9 @@
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -138,4 +140,28 @@ TEST_CASE("a heap may be prepared by any thread, again and again, and holds what
   const std::vector<std::string> after(20'000, std::string(200, 'z'));
   CHECK(std::ranges::all_of(before, [](const std::string& one) { return one == std::string(200, 'x'); }));
   CHECK(std::ranges::all_of(after, [](const std::string& one) { return one == std::string(200, 'z'); }));
+}
+
+TEST_CASE("who gives way has its own slice again, and its nice value all the time") {
+  struct {
+    std::uint32_t size = 48, policy = 0;
+    std::uint64_t flags = 0;
+    std::int32_t nice = 0;
+    std::uint32_t priority = 0;
+    std::uint64_t runtime = 0, deadline = 0, period = 0;
+  } before, meanwhile, after;
+  std::thread([&] {
+    REQUIRE(syscall(SYS_sched_getattr, 0, &before, sizeof before, 0) == 0);
+    {
+      const GivesWay politely;
+      REQUIRE(syscall(SYS_sched_getattr, 0, &meanwhile, sizeof meanwhile, 0) == 0);
+    }
+    REQUIRE(syscall(SYS_sched_getattr, 0, &after, sizeof after, 0) == 0);
+  }).join();
+  CHECK(meanwhile.policy == before.policy);
+  CHECK(meanwhile.nice == before.nice);
+  CHECK(meanwhile.runtime >= before.runtime);  // the same where the kernel keeps no slice of a thread's own
+  CHECK(after.policy == before.policy);
+  CHECK(after.nice == before.nice);
+  CHECK(after.runtime == before.runtime);
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import pickle
 import shutil
@@ -244,6 +245,62 @@ def test_a_later_look_knows_code_that_was_loaded_since() -> None:
             assert found["threads"][0]["frames"] == fresh["frames"]
         finally:
             process.kill()
+
+
+WAITS_IN_TURNS = """
+import sys, threading
+held = threading.Lock()
+held.acquire()
+def waits_for_ever():
+    with held:
+        pass
+threading.Thread(target=waits_for_ever, name="asleep", daemon=True).start()
+def reads(depth):
+    return reads(depth - 1) if depth else sys.stdin.readline()
+for depth in (1, 5, 2):
+    reads(depth)
+"""
+
+
+def test_who_slept_on_keeps_its_stack_and_who_ran_has_another() -> None:
+    engine = _native.Engine()
+    with subprocess.Popen(
+        [sys.executable, "-c", WAITS_IN_TURNS], stdin=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        try:
+            for depth in (1, 5, 2):
+
+                def in_turn(found: Any, calls: int = depth + 1) -> bool:
+                    main = found["threads"][0]
+                    functions = [function for _, function, *_ in main["frames"]]
+                    return asleep("asleep")(found) and not main["moved"] and functions.count("reads") == calls
+
+                found = until(in_turn, process.pid, engine)
+                again = until(in_turn, process.pid, engine)
+                fresh = until(in_turn, process.pid)
+                for later in (again, fresh):
+                    for name in ("frames", "complete", "lock", "stack_from"):
+                        assert [t[name] for t in later["threads"]] == [t[name] for t in found["threads"]]
+                process.stdin.write("next\n")
+                process.stdin.flush()
+        finally:
+            process.kill()
+
+
+def test_without_a_free_descriptor_nobody_is_called_gone() -> None:
+    few = "import json, resource, sys; from pyhangtrace import _native; engine = _native.Engine(); "
+    few += "resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[2]),) * 2); "
+    few += "print(json.dumps(engine.capture([int(sys.argv[1])])))"
+    with running("cat", ready=False) as pid:
+        errors = []
+        for limit in (3, 4, 5, 12, 40):
+            command = (sys.executable, "-c", few, str(pid), str(limit))
+            [process] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+            errors.append(process["error"])
+    assert errors[0] == "unreadable"
+    assert errors[-1] is None
+    assert set(errors) == {"unreadable", None}
 
 
 def test_environment_and_arguments_of_the_program() -> None:
