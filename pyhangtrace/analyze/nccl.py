@@ -30,10 +30,13 @@ from pyhangtrace.model.report import Collective, Mismatched, WaitObject
 
 _SOURCE = "nccl memory"
 
+# An operation that lacks somebody: the collective's id, what it is, in which communicator, and for whom it waits.
+_Open = tuple[str, Operation, Joined, tuple[Key, ...]]
+
 
 def match(scene: Scene, waits: dict[Key, Blocked], found: list[Collective]) -> Kind | None:
     """Gives waits for the GPU their collectives and targets, where NCCL's counters tell; how ranks parted, if so."""
-    kept: dict[Key, list[tuple[str, Operation, Joined, tuple[Key, ...]]]] = {}
+    kept: dict[Key, list[_Open]] = {}
     parted: Kind | None = None
     communicators = join(scene.evidence)
     match_set_up(scene, waits)
@@ -81,7 +84,7 @@ def _say_lag(
     waits: Mapping[Key, Blocked],
     joined: Joined,
     late: Lag,
-    kept: dict[Key, list[tuple[str, Operation, Joined, tuple[Key, ...]]]],
+    kept: dict[Key, list[_Open]],
     found: list[Collective],
 ) -> None:
     pids_behind = {member.pid for member in late.behind}
@@ -95,22 +98,14 @@ def _say_lag(
     inside = any(_gpu_waits(scene, waits, member.pid) for member in late.ahead)
     if not inside:
         return
-    name = f"c{len(found)}"
-    found.append(
-        Collective(
-            id=name,
-            group=joined.name,
-            backend="nccl",
-            op=late.operation.op,
-            seq=late.seq,
-            count=late.operation.count,
-            dtype=late.operation.dtype,
-            root=late.operation.root,
-            expected=_ranks(scene, joined.members) if joined.complete else (),
-            entered=_of(scene, joined, late.ahead),
-            missing=_of(scene, joined, late.behind),
-            sources=(_SOURCE,),
-        )
+    name = _add(
+        found,
+        joined,
+        late.operation,
+        seq=late.seq,
+        expected=_ranks(scene, joined.members) if joined.complete else (),
+        entered=_of(scene, joined, late.ahead),
+        missing=_of(scene, joined, late.behind),
     )
     targets = tuple(dict.fromkeys(front(scene, waits, member.pid) for member in late.behind))
     for key in waiting:
@@ -121,7 +116,7 @@ def _say_gone(
     scene: Scene,
     waits: Mapping[Key, Blocked],
     joined: Joined,
-    kept: dict[Key, list[tuple[str, Operation, Joined, tuple[Key, ...]]]],
+    kept: dict[Key, list[_Open]],
     found: list[Collective],
 ) -> None:
     """All who are left have launched the same and wait for it: ranks that have failed will not come.
@@ -141,6 +136,32 @@ def _say_gone(
     if not all(waiting.values()):
         return
     seq, operation = newest
+    name = _add(
+        found,
+        joined,
+        operation,
+        seq=seq,
+        expected=tuple(range(joined.n_ranks)),
+        entered=tuple(sorted(numbers)),
+        missing=tuple(gone),
+    )
+    for keys in waiting.values():
+        for key in keys:
+            kept.setdefault(key, []).append((name, operation, joined, tuple(gone.values())))
+
+
+def _add(
+    found: list[Collective],
+    joined: Joined,
+    operation: Operation,
+    *,
+    seq: int | None,
+    expected: tuple[int, ...],
+    entered: tuple[int, ...],
+    missing: tuple[int, ...],
+    mismatched: tuple[Mismatched, ...] = (),
+) -> str:
+    """Adds a collective of a communicator; gives its id."""
     name = f"c{len(found)}"
     found.append(
         Collective(
@@ -152,15 +173,14 @@ def _say_gone(
             count=operation.count,
             dtype=operation.dtype,
             root=operation.root,
-            expected=tuple(range(joined.n_ranks)),
-            entered=tuple(sorted(numbers)),
-            missing=tuple(gone),
+            expected=expected,
+            entered=entered,
+            missing=missing,
+            mismatched=mismatched,
             sources=(_SOURCE,),
         )
     )
-    for keys in waiting.values():
-        for key in keys:
-            kept.setdefault(key, []).append((name, operation, joined, tuple(gone.values())))
+    return name
 
 
 def _of(scene: Scene, joined: Joined, members: Sequence[Member]) -> tuple[int, ...]:
@@ -176,7 +196,7 @@ def _of(scene: Scene, joined: Joined, members: Sequence[Member]) -> tuple[int, .
 def _attach(
     waits: dict[Key, Blocked],
     key: Key,
-    open_ones: Sequence[tuple[str, Operation, Joined, tuple[Key, ...]]],
+    open_ones: Sequence[_Open],
 ) -> None:
     """A thread waits for its stream, of which it is not known what is in it: with several operations that lack
     somebody it may be any of them.
@@ -223,23 +243,15 @@ def _say_parting(
     fronts = {member.pid: keys[member.pid][0] for member in joined.members}
     for operation, members in apart.sides:
         others = [(other, member) for other, side in apart.sides if other != operation for member in side]
-        name = f"c{len(found)}"
-        found.append(
-            Collective(
-                id=name,
-                group=joined.name,
-                backend="nccl",
-                op=operation.op,
-                seq=apart.seq,
-                count=operation.count,
-                dtype=operation.dtype,
-                root=operation.root,
-                expected=_ranks(scene, joined.members),
-                entered=_of(scene, joined, members),
-                missing=_of(scene, joined, [member for _, member in others]),
-                mismatched=tuple(_mismatched(scene, joined, *other) for other in others),
-                sources=(_SOURCE,),
-            )
+        name = _add(
+            found,
+            joined,
+            operation,
+            seq=apart.seq,
+            expected=_ranks(scene, joined.members),
+            entered=_of(scene, joined, members),
+            missing=_of(scene, joined, [member for _, member in others]),
+            mismatched=tuple(_mismatched(scene, joined, *other) for other in others),
         )
         targets = tuple(fronts[member.pid] for _, member in others)
         for member in members:

@@ -15,6 +15,9 @@ from itertools import pairwise
 from pyhangtrace.model.evidence import Evidence
 from pyhangtrace.model.nccl import FUNCTIONS, NcclCommunicator, NcclTask, dtype_name, function_name
 
+# Releases that count by function do so for the first of FUNCTIONS.
+_COUNTED = 5
+
 # Of a kernel's name only the function is one that it surely serves: types and algorithms share kernels.
 _KERNEL = re.compile(r"^nccl(?:Dev)?Kernel_(AllReduce|AllGather|ReduceScatter|Reduce|Broadcast)(?=_|\()")
 _KERNEL_FUNCTIONS = {
@@ -226,10 +229,14 @@ def _unnamed_sides(members: Sequence[Member]) -> tuple[tuple[Operation, tuple[Me
     least = [min(counts) for counts in zip(*sides, strict=True)]
     named = []
     for counts, side in sides.items():
-        more = [number for number, count in enumerate(counts) if count > least[number]]
-        op = function_name(more[0]) if len(more) == 1 and len(counts) == 5 else "unknown"
-        named.append((Operation(op=op), tuple(side)))
+        named.append((Operation(op=_done_more(counts, least)), tuple(side)))
     return tuple(named)
+
+
+def _done_more(counts: Sequence[int], least: Sequence[int]) -> str:
+    """The only function that was called more often than that; "unknown" if several were, or one counter is for all."""
+    more = [number for number, (count, than) in enumerate(zip(counts, least, strict=True)) if count > than]
+    return FUNCTIONS[more[0]] if len(more) == 1 and len(counts) == _COUNTED else "unknown"
 
 
 def _tail(member: Member) -> list[Operation]:
@@ -251,7 +258,7 @@ def _tail(member: Member) -> list[Operation]:
         )
     if not known and member.comm.last_task is not None and not member.comm.plans:
         known.append(_of_task(member.comm.last_task))
-    return known[::-1][-member.total :]
+    return known[: member.total][::-1]
 
 
 def _of_task(task: NcclTask) -> Operation:
@@ -270,16 +277,12 @@ def _operation(members: Sequence[Member], least: int) -> Operation:
             return tail[-back]
     first = ahead[0]
     behind = next(member for member in members if member.total == least)
-    if len(first.counts) == 5:
-        more = [n for n, (a, b) in enumerate(zip(first.counts, behind.counts, strict=True)) if a > b]
-        if len(more) == 1:
-            return Operation(op=FUNCTIONS[more[0]])
-    return Operation(op="unknown")
+    return Operation(op=_done_more(first.counts, behind.counts))
 
 
 def counted(counts: Mapping[str, int] | Sequence[int]) -> str:
     """Counters in words."""
-    if isinstance(counts, Sequence) and len(counts) == 5:
+    if isinstance(counts, Sequence) and len(counts) == _COUNTED:
         said = [f"{count} {FUNCTIONS[n]}" for n, count in enumerate(counts) if count]
         return ", ".join(said) or "none"
     return f"{sum(counts if isinstance(counts, Sequence) else counts.values())} collectives"

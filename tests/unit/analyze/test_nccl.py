@@ -89,6 +89,13 @@ def test_who_has_launched_fewer_is_missing() -> None:
     assert {victim.rank for victim in report.verdict.victims} == {0, 1}
 
 
+def test_where_nothing_but_counters_is_left_they_name_the_operation() -> None:
+    counts = [{ALL_GATHER: 2, ALL_REDUCE: 4 if rank < 2 else 3} for rank in range(3)]
+    states = [state(100 + rank, comm(rank, each, plans=())) for rank, each in enumerate(counts)]
+    (collective,) = analyze(job([on_gpu(100), on_gpu(101), locked(102)], states)).collectives
+    assert (collective.op, collective.seq, collective.missing) == ("all_reduce", 6, (2,))
+
+
 def test_program_order_decides_and_not_the_majority() -> None:
     report = analyze(
         job(
@@ -126,12 +133,13 @@ def test_a_communicator_that_comes_or_goes_tells_nothing(unlike: dict[str, Any])
     assert analyze(job([on_gpu(100), on_gpu(101), on_gpu(102)], counts)).collectives == ()
 
 
-def test_who_does_something_else_is_a_party() -> None:
+@pytest.mark.parametrize("known", [{}, {"plans": ()}], ids=["launches", "counters"])
+def test_who_does_something_else_is_a_party(known: dict[str, Any]) -> None:
     launched = [{ALL_REDUCE: 4}, {ALL_REDUCE: 3, ALL_GATHER: 1}, {ALL_REDUCE: 4}]
     report = analyze(
         job(
             [on_gpu(100), on_gpu(101), on_gpu(102)],
-            [state(100 + rank, comm(rank, counts)) for rank, counts in enumerate(launched)],
+            [state(100 + rank, comm(rank, counts, **known)) for rank, counts in enumerate(launched)],
         )
     )
     assert report.verdict.symptom is Kind.COLLECTIVE_OP_MISMATCH
