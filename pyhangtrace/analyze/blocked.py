@@ -21,6 +21,11 @@ def weakest(*given: Confidence) -> Confidence:
     return max(given, key=SURENESS.index)
 
 
+def weaker(one: Confidence, than: Confidence) -> bool:
+    """Whether the first says less than the second."""
+    return SURENESS.index(one) > SURENESS.index(than)
+
+
 class Standing(str, Enum):
     """What a wait amounts to when nobody is known who could end it."""
 

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pyhangtrace.analyze.blocked import GROUP_KINDS, SURENESS, Blocked, Standing, awaits_key
+from pyhangtrace.analyze.blocked import GROUP_KINDS, Blocked, Standing, awaits_key, weakest
 from pyhangtrace.analyze.graph import Fate
 from pyhangtrace.analyze.memory import THRASH_FAULTS_PER_S, major_faults_per_s
 from pyhangtrace.analyze.progress import Progress
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.analyze.states import THROTTLED_SHARE, throttled_share
 from pyhangtrace.model.kinds import Confidence, Kind, WaitKind
-
-
-def weaker(one: Confidence, than: Confidence) -> bool:
-    """Whether the first says less than the second."""
-    return SURENESS.index(one) > SURENESS.index(than)
-
 
 # Waits that only pass on what another thread of the process is in.
 _PASSES_ON = frozenset(
@@ -190,12 +184,9 @@ def confidence_of(
         and all(wait.standing is Standing.STOPPED for wait in own)
     )
     counted = own if direct else [*group, *own]
-    weakest = max((SURENESS.index(wait.basis) for wait in counted), default=0)
-    if any(wait.progress is Progress.UNSEEN for wait in on_way if wait.standing is not Standing.STOPPED):
-        weakest = max(weakest, 0 if cycle else 1)
-    if not cycle and any(wait.thread_guessed for wait in own):
-        # Whichever of its threads it is, each is stuck for a reason of its own.
-        weakest = max(weakest, 1)
-    if any(wait.ends_by_itself and wait.kind is not WaitKind.TIMER for wait in own):
-        weakest = max(weakest, 1)
-    return SURENESS[weakest]
+    unseen = any(wait.progress is Progress.UNSEEN for wait in on_way if wait.standing is not Standing.STOPPED)
+    # Whichever of its threads it is, each is stuck for a reason of its own.
+    guessed = any(wait.thread_guessed for wait in own)
+    timed = any(wait.ends_by_itself and wait.kind is not WaitKind.TIMER for wait in own)
+    at_best = Confidence.LIKELY if timed or (not cycle and (unseen or guessed)) else Confidence.PROVEN
+    return weakest(at_best, *(wait.basis for wait in counted))

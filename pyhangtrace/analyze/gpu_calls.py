@@ -93,7 +93,7 @@ def recognise(frames: Sequence[Frame]) -> GpuCall | None:
             break
         if frame.kind is FrameKind.KERNEL:
             continue
-        library, exported = _place(frame.module), _exported(frame.function)
+        library, exported = _of_gpu(frame.module), _exported(frame.function)
         if exported is None and not library:
             # A runtime that is linked into a library has no names for its own functions either.
             unnamed = inside and found is None and not frame.function
@@ -112,13 +112,9 @@ def recognise(frames: Sequence[Frame]) -> GpuCall | None:
     return found or GpuCall(GpuWait.OTHER, None)
 
 
-def is_gpu_library(module: str | None) -> bool:
-    """Whether a frame's library is a GPU's driver or runtime."""
-    return _place(module)
-
-
 @lru_cache(maxsize=4096)
-def _place(module: str | None) -> bool:
+def _of_gpu(module: str | None) -> bool:
+    """Whether a frame's library is a GPU's driver or runtime."""
     return (module or "").rpartition("/")[2].startswith(_LIBRARIES)
 
 

@@ -110,8 +110,8 @@ def settings_words(scene: Scene, pid: int) -> tuple[str, ...]:
     return tuple(f"{name}={value}" for name, value in process.settings if name in _TOLD_SETTINGS)
 
 
-def device_words(scene: Scene, pid: int) -> tuple[str, ...]:
-    """How the devices of a process are: evidence beside its stack, never a verdict."""
+def device_words(scene: Scene, pid: int, fault: Xid | None) -> tuple[str, ...]:
+    """How the devices of a process are, and what has become of one: evidence beside its stack, never a verdict."""
     told = []
     for gpu in devices_of(scene, pid):
         usage = f"{gpu.utilization} % busy" if gpu.utilization is not None else "busy or not, is not known"
@@ -120,7 +120,6 @@ def device_words(scene: Scene, pid: int) -> tuple[str, ...]:
             power = f", {gpu.power_w:.0f} of {gpu.power_limit_w:.0f} W"
         polls = ": a kernel that only polls, as one does that waits for other GPUs" if _polls(gpu) else ""
         told.append(f"GPU {gpu.index} is {usage}{power}{polls}")
-    fault = fault_of(scene, pid)
     if fault is not None:
         told.append(f"Xid {fault.number}: {fault.device_lost}")
     return tuple(told)

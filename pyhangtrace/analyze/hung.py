@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from pyhangtrace.analyze.blocked import CONNECT, GROUP_KINDS, Blocked, Standing
+from pyhangtrace.analyze.blocked import CONNECT, GROUP_KINDS, Blocked, Standing, weaker
 from pyhangtrace.analyze.calls import Meaning, path_has
 from pyhangtrace.analyze.causes import (
     MISMATCHES,
@@ -15,7 +15,6 @@ from pyhangtrace.analyze.causes import (
     exit_cause,
     lead_of,
     symptom_of,
-    weaker,
 )
 from pyhangtrace.analyze.collectives import groups_of
 from pyhangtrace.analyze.components import components

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from pyhangtrace.analyze import objects
@@ -165,7 +166,7 @@ def gpu(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
             *draft.evidence,
             f"{'spins' if spins else 'sleeps'} in {call.function or 'the driver'}: waits for {call.wait.value}",
             *settings_words(scene, sample.pid),
-            *device_words(scene, sample.pid),
+            *device_words(scene, sample.pid, fault),
         ),
     )
 
@@ -195,7 +196,7 @@ def kernel(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None
         evidence=(
             *draft.evidence,
             f"state {sample.state} in {sample.wchan or (functions[0] if functions else 'the kernel')}",
-            *_kernel_words(scene, sample),
+            *_kernel_words(scene, sample, answerers),
         ),
     )
 
@@ -270,16 +271,14 @@ def _waits_for_map(scene: Scene, sample: ThreadSample) -> bool:
     return queued and (sample.syscall == -1 or scene.syscall(sample) in _MAP_CALLS)
 
 
-def _kernel_words(scene: Scene, sample: ThreadSample) -> list[str]:
+def _kernel_words(scene: Scene, sample: ThreadSample, answerers: Sequence[Key]) -> list[str]:
     words = []
     if _USER_FAULT in (sample.wchan or ""):
-        who = sorted({fd.pid for fd in scene.fds.values() if fd.kind is FdKind.USERFAULTFD})
-        open_in = (
-            f"open in pid {', '.join(map(str, who))}" if who else "nobody that could be searched has one open"
-        )
+        who = ", ".join(str(pid) for pid, _ in answerers)
+        open_in = f"open in pid {who}" if who else "nobody that could be searched has one open"
         words.append(f"a userfaultfd in which a fault waits: {open_in}; {objects.NO_OWNER}")
     if _waits_for_map(scene, sample):
-        inside = ", ".join(str(tid) for _, tid in _answerers(scene, sample))
+        inside = ", ".join(str(tid) for _, tid in answerers)
         keeper = f", with which thread {inside} sleeps in the kernel" if inside else ""
         words.append(f"queues for the lock of its memory map{keeper}; {objects.NO_OWNER}")
     facts = scene.fds.get((sample.pid, sample.io_fds[0])) if sample.io_fds else None
