@@ -6,9 +6,10 @@ cycle proves a deadlock only where no member has a way out: through `any` edges 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 
 from pyhangtrace.analyze import holders
 from pyhangtrace.analyze.blocked import GROUP_KINDS, MAY_BE_UNOWNED, Blocked, Standing
@@ -57,6 +58,9 @@ _WORST = (
     Fate.GONE,
 )
 
+# Where each fate, by its number, stands among them.
+_BADNESS = tuple(map(_WORST.index, Fate))
+
 _READS = frozenset({WaitKind.PIPE, WaitKind.SOCKET, WaitKind.POLL})
 # Waits that only a thread of the same process ends.
 _INSIDE = frozenset({WaitKind.CONDITION, WaitKind.SEMAPHORE, WaitKind.BARRIER, WaitKind.QUEUE, WaitKind.JOIN})
@@ -71,7 +75,8 @@ _TURNS = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
+# Without slots, which have no room for what is found when it is asked for.
+@dataclass(frozen=True)
 class _World:
     """The scene, and who in it waits for the world outside, may yet be reached by it, or waits for work to be done."""
 
@@ -80,6 +85,15 @@ class _World:
     listening: frozenset[Key]
     lively: frozenset[Key]
     awaiting_work: frozenset[Key]
+
+    @cached_property
+    def behind(self) -> Mapping[Key, Sequence[Blocked]]:
+        """Waits by the threads that they are for."""
+        behind: dict[Key, list[Blocked]] = {}
+        for wait in self.waits.values():
+            for target in wait.targets:
+                behind.setdefault(target, []).append(wait)
+        return behind
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,7 +328,7 @@ def _own_end(world: _World, wait: Blocked) -> Outcome:
 def _by_targets(world: _World, wait: Blocked, outcomes: Mapping[Key, Outcome]) -> Outcome:
     fates = [(outcomes[target].fate, target) for target in wait.targets]
     if wait.edge is Edge.ALL:
-        fate = max((fate for fate, _ in fates), key=_WORST.index)
+        fate = max((fate for fate, _ in fates), key=_BADNESS.__getitem__)
         # Of several equally hopeless ones the first is as good as any other.
         via = next(target for found, target in fates if found is fate)
         endless = [target for found, target in fates if found is Fate.IDLE]
@@ -341,7 +355,7 @@ def _by_targets(world: _World, wait: Blocked, outcomes: Mapping[Key, Outcome]) -
             return Outcome(Fate.UNKNOWN, next(target for found, target in fates if found is fate))
         if fate.hung:
             # None of them can end it; the one that waits itself explains more than the one that sleeps.
-            fate = max((fate for fate, _ in fates), key=_WORST.index)
+            fate = max((fate for fate, _ in fates), key=_BADNESS.__getitem__)
         via = next(target for found, target in fates if found is fate)
     if fate.hung:
         # What is read may yet be written where nothing says that only its end is waited for.
@@ -428,15 +442,7 @@ def _judge_component(
     let_go = {node for node in caught if _may_let_go(world, waits[node])}
     caught -= let_go
     by_clock = {node: Outcome(_by_clock(waits[node])) for node in sorted(let_go)}
-    changed = True
-    while changed:
-        changed = False
-        for node in component:
-            wait = waits[node]
-            stays = _stays_caught(wait, caught, outcomes) or _idle_outside(world, wait, outcomes) is not None
-            if node in caught and (_helped(world, wait) or not stays):
-                caught.discard(node)
-                changed = True
+    _let_out(world, caught, outcomes)
     free = [node for node in component if node not in caught]
     # The first whose time is over lets the others go on.
     ends = set(sorted(let_go, key=lambda node: (by_clock[node].fate, waits[node].lasts_s or 0.0, node))[:1])
@@ -492,6 +498,26 @@ def _judge_component(
     return let_go
 
 
+def _let_out(world: _World, caught: set[Key], outcomes: Mapping[Key, Outcome]) -> None:
+    """Leaves of the members of a knot only those whom the others, and who is outside of it, keep in it."""
+    waits = world.waits
+    caught -= {node for node in caught if _helped(world, waits[node])}
+    kept = {node for node in caught if _idle_outside(world, waits[node], outcomes) is not None}
+    out = [node for node in caught - kept if not _stays_caught(waits[node], caught, outcomes)]
+    caught.difference_update(out)
+    if not out:
+        return
+    behind: dict[Key, list[Key]] = {}
+    for node in caught - kept:
+        for target in waits[node].targets:
+            behind.setdefault(target, []).append(node)
+    while out:
+        for node in behind.get(out.pop(), ()):
+            if node in caught and not _stays_caught(waits[node], caught, outcomes):
+                caught.discard(node)
+                out.append(node)
+
+
 def _follows(wait: Blocked, ends: set[Key]) -> bool:
     return wait.standing is Standing.FIRM and not ends.isdisjoint(wait.targets)
 
@@ -507,7 +533,7 @@ def _may_let_go(world: _World, wait: Blocked) -> bool:
         return False
     if wait.progress is not Progress.REARMED:
         return _timer(wait) is not Fate.LONG_TIMER
-    after_it = [other for other in world.waits.values() if wait.key in other.targets]
+    after_it = world.behind.get(wait.key, ())
     return any(other.kind in _READS or not _slept_on(world.scene, other) for other in after_it)
 
 

@@ -57,11 +57,11 @@ def _has_stack(sample: ThreadSample | None) -> bool:
 def _find(case: Case, scene: Scene, matched: Matched, judged: Judged) -> Finding:
     if all(scene.exited(pid) for pid in scene.evidence.job.members) and not matched.waits:
         return Finding(state=State.ENDED, cause=Kind.PEER_EXITED, confidence=Confidence.PROVEN, settled=True)
-    group = sorted((key for key, wait in matched.waits.items() if wait.kind in GROUP_KINDS), key=case.order)
-    group = [key for key in group if matched.waits[key].service is None]
-    others = [
-        key for key in sorted(matched.waits, key=case.order) if _has_a_say(case, key) and key not in group
-    ]
+    waits = matched.waits
+    ordered = sorted(waits, key=case.order)
+    group = [key for key in ordered if waits[key].kind in GROUP_KINDS and waits[key].service is None]
+    members = set(group)
+    others = [key for key in ordered if key not in members and _has_a_say(case, key)]
     naps = [key for key in others if _is_loop_of_shell(case, key)]
     for seeds in (group, others):
         hung = [key for key in seeds if judged.fate(key).hung and key not in naps]
@@ -69,7 +69,7 @@ def _find(case: Case, scene: Scene, matched: Matched, judged: Judged) -> Finding
             return hung_verdict(case, hung, seeds)
     for seeds in (group, others):
         for fate, make in ((Fate.BUSY, busy), (Fate.MOVING, late), (Fate.SHORT, short)):
-            found = [key for key in seeds if judged.fate(key) is fate and _stands(matched.waits[key])]
+            found = [key for key in seeds if judged.fate(key) is fate and _stands(waits[key])]
             if found:
                 finding = make(case, found)
                 if finding is not None:
@@ -78,14 +78,11 @@ def _find(case: Case, scene: Scene, matched: Matched, judged: Judged) -> Finding
     if late_each_time is not None:
         return late_each_time
     open_ends = [key for key in group if judged.fate(key) is Fate.UNKNOWN]
-    open_ends += [
-        key for key in others if judged.fate(key) is Fate.UNKNOWN and _holder_open(matched.waits[key])
-    ]
+    open_others = [key for key in others if judged.fate(key) is Fate.UNKNOWN]
+    open_ends += [key for key in open_others if _holder_open(waits[key])]
     if open_ends:
         return undecided(case, open_ends)
-    on_gpu = [
-        key for key in others if matched.waits[key].kind is WaitKind.GPU and _stands(matched.waits[key])
-    ]
+    on_gpu = [key for key in others if waits[key].kind is WaitKind.GPU and _stands(waits[key])]
     if on_gpu:
         # At work or hung: the host's stacks do not tell.
         return Finding(state=State.UNKNOWN, cause=Kind.UNKNOWN, chain=(on_gpu[0],))
@@ -94,24 +91,13 @@ def _find(case: Case, scene: Scene, matched: Matched, judged: Judged) -> Finding
     held_back = throttled(case)
     if held_back is not None:
         return held_back
-    if anything_moves(case) or steps.taken(scene, matched.waits):
+    standing = [key for key in open_others if _stands(waits[key])]
+    if anything_moves(case) or steps.taken(scene, waits):
         # A lock between processes that is not given back soon is worth more time.
-        kept = [
-            key
-            for key in others
-            if matched.waits[key].kind is WaitKind.FILE_LOCK
-            and judged.fate(key) is Fate.UNKNOWN
-            and _stands(matched.waits[key])
-        ]
+        kept = [key for key in standing if waits[key].kind is WaitKind.FILE_LOCK]
         return Finding(state=State.RUNNING, confidence=Confidence.LIKELY, chain=tuple(kept[:1]))
     # That somebody in the process still has time to pass does not make a wait for a lock a healthy one.
-    kept = [
-        key
-        for key in others
-        if (matched.waits[key].kind in MAY_BE_UNOWNED or judged.outcomes[key].doubted)
-        and judged.fate(key) is Fate.UNKNOWN
-        and _stands(matched.waits[key])
-    ]
+    kept = [key for key in standing if waits[key].kind in MAY_BE_UNOWNED or judged.outcomes[key].doubted]
     if naps or kept:
         return undecided(case, naps or kept)
     crossed = _may_be_crossed(case)
