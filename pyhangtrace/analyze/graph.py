@@ -357,14 +357,19 @@ def _by_targets(world: _World, wait: Blocked, outcomes: Mapping[Key, Outcome]) -
             # None of them can end it; the one that waits itself explains more than the one that sleeps.
             fate = max((fate for fate, _ in fates), key=_BADNESS.__getitem__)
         via = next(target for found, target in fates if found is fate)
-    if fate.hung:
-        # What is read may yet be written where nothing says that only its end is waited for.
-        unsaid = wait.cause is Kind.IPC_NO_EOF and wait.basis is Confidence.POSSIBLE
-        doubted = unsaid or _helped(world, wait)
-        return Outcome(Fate.UNKNOWN if doubted else Fate.BLOCKED, via, doubted)
     if fate is Fate.IDLE:
         return Outcome(_waiting_for_idle(world, wait, via), via)
-    return Outcome(fate, via)
+    return _behind(world, wait, fate, via)
+
+
+def _behind(world: _World, wait: Blocked, fate: Fate, via: Key) -> Outcome:
+    """What becomes of a wait that somebody of this fate is to end: held up as well, unless others may help."""
+    if not fate.hung:
+        return Outcome(fate, via)
+    # What is read may yet be written where nothing says that only its end is waited for.
+    unsaid = wait.cause is Kind.IPC_NO_EOF and wait.basis is Confidence.POSSIBLE
+    doubted = unsaid or _helped(world, wait)
+    return Outcome(Fate.UNKNOWN if doubted else Fate.BLOCKED, via, doubted)
 
 
 def _any_thread(wait: Blocked) -> bool:
@@ -467,11 +472,10 @@ def _judge_component(
             outcomes[node] = Outcome(Fate.UNKNOWN, doubted=True)
         elif fates:
             fate, via = min(fates)
-            stuck = Fate.UNKNOWN if _helped(world, wait) else Fate.BLOCKED
             if fate is Fate.SHORT and wait.kind is WaitKind.JOIN and wait.edge is Edge.ALL:
                 # Somebody else whose end is awaited is in the knot, too.
                 fate = fate if len(out) == len(wait.targets) else Fate.UNKNOWN
-            outcomes[node] = Outcome(stuck if fate.hung else fate, via)
+            outcomes[node] = _behind(world, wait, fate, via)
         else:
             outcomes[node] = Outcome(Fate.UNKNOWN, doubted=_helped(world, wait))
     if not caught:
