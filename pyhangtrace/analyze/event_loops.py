@@ -6,8 +6,9 @@ nothing but a thread of the same process can wake any of them, is it the loop th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from pyhangtrace.analyze import holders, python_objects
 from pyhangtrace.analyze.blocked import Blocked, Standing, changed
@@ -29,14 +30,35 @@ _MOST_TASKS = 2000
 
 # Nodes of the graph: threads by their keys, a task as (pid, -address).
 _Node = Key
+_Tasks = Mapping[_Node, TaskSample]
 
 
-@dataclass(frozen=True, slots=True)
+# Without slots, which have no room for what is found when it is asked for.
+@dataclass(frozen=True)
 class _Graph:
-    """Pending tasks of a process that are the same in all looks, and what each node needs, all of it."""
+    """Pending tasks of a process that are the same in all looks, and what each node needs, all of it. `computed` is
+    the task that computes the future at an address; `now` are all pending tasks of the last look.
+    """
 
     tasks: Mapping[_Node, TaskSample]
     edges: Mapping[_Node, tuple[_Node, ...]]
+    computed: Mapping[int, _Node]
+    now: _Tasks
+
+    @cached_property
+    def by_loop(self) -> Mapping[int | None, _Tasks]:
+        """Those of the last look by the thread that runs their loop."""
+        found: dict[int | None, dict[_Node, TaskSample]] = {}
+        for node, task in self.now.items():
+            found.setdefault(task.tid, {})[node] = task
+        return found
+
+    @cached_property
+    def timed(self) -> frozenset[Key | None]:
+        """Threads in whose loop a task is due at some time."""
+        return frozenset(
+            self.thread(node) for node, task in self.tasks.items() if task.wakes_in_s is not None
+        )
 
     def thread(self, node: _Node) -> Key | None:
         """The thread itself, or the one that runs the loop of a task."""
@@ -52,8 +74,9 @@ def settle_tasks(scene: Scene, waits: Mapping[Key, Blocked]) -> dict[Key, Blocke
     A task can be cancelled from outside, and who has a lock of asyncio is known by frames, so none of it is a proof.
     """
     settled = dict(waits)
+    looks = [_by_process(look) for look in scene.evidence.looks]
     for pid in sorted({task.pid for task in scene.evidence.looks[-1].tasks}):
-        graph = _graph(scene, waits, pid)
+        graph = _graph(scene, waits, pid, looks)
         tied: set[Key] = set()
         for ring in _rings(graph):
             for knotted, wait in _knot(waits, graph, ring).items():
@@ -70,7 +93,7 @@ def settle_tasks(scene: Scene, waits: Mapping[Key, Blocked]) -> dict[Key, Blocke
         for loop in scene.threads_of(pid):
             if loop in waits and loop not in tied and _is_loop(waits[loop]):
                 found = _awaiting_threads(scene, graph, waits[loop]) or waits[loop]
-                settled[loop] = _told(scene, graph, found)
+                settled[loop] = _told(graph, found)
     return settled
 
 
@@ -86,8 +109,10 @@ def _is_loop(wait: Blocked) -> bool:
 # -- the graph -------------------------------------------------------------------------------------------------
 
 
-def _graph(scene: Scene, waits: Mapping[Key, Blocked], pid: int) -> _Graph:
-    tasks = _pending(scene, pid)
+def _graph(
+    scene: Scene, waits: Mapping[Key, Blocked], pid: int, looks: Sequence[Mapping[int, _Tasks]]
+) -> _Graph:
+    tasks = _pending([look[pid] for look in looks if pid in look])
     holding: dict[int, list[_Node]] = {}
     computed: dict[int, _Node] = {}
     for node, task in tasks.items():
@@ -122,12 +147,16 @@ def _graph(scene: Scene, waits: Mapping[Key, Blocked], pid: int) -> _Graph:
         for key in edges
         if key in waits and waits[key].ends_by_itself and not _is_long(waits[key].lasts_s)
     }
-    return _Graph(tasks, {node: () if node in let_go else needed for node, needed in edges.items()})
+    return _Graph(
+        tasks=tasks,
+        edges={node: () if node in let_go else needed for node, needed in edges.items()},
+        computed=computed,
+        now=looks[-1].get(pid, {}),
+    )
 
 
-def _pending(scene: Scene, pid: int) -> dict[_Node, TaskSample]:
-    """Tasks that waited for the same in all looks that show any of the process."""
-    looks = [found for look in scene.evidence.looks if (found := _of_look(look, pid))]
+def _pending(looks: Sequence[_Tasks]) -> _Tasks:
+    """Tasks that waited for the same in all looks that show any of their process."""
     return {
         node: task
         for node, task in (looks[-1] if looks else {}).items()
@@ -135,12 +164,12 @@ def _pending(scene: Scene, pid: int) -> dict[_Node, TaskSample]:
     }
 
 
-def _of_look(look: Look, pid: int) -> dict[_Node, TaskSample]:
-    return {
-        (pid, -task.address): task
-        for task in look.tasks
-        if task.pid == pid and task.kind is TaskKind.ASYNCIO and not task.done and not task.moved
-    }
+def _by_process(look: Look) -> dict[int, dict[_Node, TaskSample]]:
+    found: dict[int, dict[_Node, TaskSample]] = {}
+    for task in look.tasks:
+        if task.kind is TaskKind.ASYNCIO and not task.done and not task.moved:
+            found.setdefault(task.pid, {})[(task.pid, -task.address)] = task
+    return found
 
 
 def _wants(task: TaskSample) -> tuple[object, ...]:
@@ -151,11 +180,11 @@ def _needs(task: TaskSample) -> tuple[int, ...]:
     return task.needs or ((task.awaits_address,) if task.awaits_address is not None else ())
 
 
-def _doing(scene: Scene, tasks: Mapping[_Node, TaskSample], pid: int, address: int) -> tuple[_Node, ...]:
+def _doing(scene: Scene, tasks: _Tasks, pid: int, address: int) -> tuple[_Node, ...]:
     """The task of that address, or the thread that works on the future of that address."""
     if (pid, -address) in tasks:
         return ((pid, -address),)
-    return python_objects.working_on(scene, pid, address)
+    return scene.values.working_on(pid, address)
 
 
 def _times_out(task: TaskSample) -> bool:
@@ -192,12 +221,12 @@ def _rings(graph: _Graph) -> list[tuple[_Node, ...]]:
         members = set(knot)
         if members.isdisjoint(graph.tasks) or (len(knot) == 1 and knot[0] not in edges(knot[0])):
             continue
-        path: list[_Node] = []
+        path: dict[_Node, int] = {}
         at = next(node for node in knot if node in graph.tasks)
         while at not in path:
-            path.append(at)
+            path[at] = len(path)
             at = next(node for node in edges(at) if node in members)
-        ring = path[path.index(at) :]
+        ring = list(path)[path[at] :]
         first = ring.index(min(ring))
         ring = ring[first:] + ring[:first]
         if any(node in graph.tasks for node in ring):
@@ -209,23 +238,22 @@ def _knot(waits: Mapping[Key, Blocked], graph: _Graph, ring: tuple[_Node, ...]) 
     """What the threads that a circle passes wait for: each for the next one, a loop of which all are for itself."""
     names = ", ".join(graph.tasks[node].name for node in sorted(ring, reverse=True) if node in graph.tasks)
     word = "tasks" if "," in names else "task"
+    threads = [key for node in ring if (key := graph.thread(node)) is not None and key in waits]
+    if len(threads) < len(ring):
+        return {}
+    told: dict[Key, list[str]] = {}
+    for node, key in zip(ring, threads, strict=True):
+        if node in graph.tasks:
+            told.setdefault(key, []).append(f"task {graph.tasks[node].name} {_awaits(graph, node)}")
+    of_one = len(set(threads)) == 1
     found: dict[Key, Blocked] = {}
-    for index, node in enumerate(ring):
-        key = graph.thread(node)
-        after = ring[(index + 1) % len(ring)]
-        following = graph.thread(after)
-        if key is None or following is None or key not in waits:
-            return {}
+    for index, (node, key) in enumerate(zip(ring, threads, strict=True)):
+        after, following = ring[(index + 1) % len(ring)], threads[(index + 1) % len(ring)]
         own = node not in graph.tasks
         if own and after not in graph.tasks:
             continue  # a thread that waits for another one: as it was
-        if key == following and any(graph.thread(each) != key for each in ring):
+        if key == following and not of_one:
             continue  # the circle leaves the loop at another task
-        told = tuple(
-            f"task {task.name} {_awaits(graph, each)}"
-            for each in ring
-            if (task := graph.tasks.get(each)) is not None and (task.pid, task.tid) == key
-        )
         wait = waits[key]
         if not own and not _is_loop(wait):
             continue  # it is held up itself: what it waits for is known better
@@ -238,23 +266,19 @@ def _knot(waits: Mapping[Key, Blocked], graph: _Graph, ring: tuple[_Node, ...]) 
             progress=in_place(wait.progress),
             cause=Kind.LOCK_CYCLE if among_tasks else Kind.UNKNOWN,
             # Whoever has a timer in the loop may yet cancel one.
-            basis=Confidence.POSSIBLE if _keeps_timers(graph, waits, key) else Confidence.LIKELY,
+            basis=Confidence.POSSIBLE if wait.ends_by_itself or key in graph.timed else Confidence.LIKELY,
             object=WaitObject(name=f"{word} {names}" if among_tasks else python_objects.FUTURE),
             targets=(following,),
             candidates=(following,),
             holder=None if among_tasks else holders.thread_holder(following),
             edge=Edge.ALL,
             ends_by_itself=False,
-            evidence=(*wait.evidence, *(told or (f"the future is that of task {graph.tasks[after].name}",))),
+            evidence=(
+                *wait.evidence,
+                *(told.get(key) or (f"the future is that of task {graph.tasks[after].name}",)),
+            ),
         )
     return found
-
-
-def _keeps_timers(graph: _Graph, waits: Mapping[Key, Blocked], key: Key) -> bool:
-    """Whether something in the loop of a thread is due at some time."""
-    if waits[key].ends_by_itself:
-        return True
-    return any(task.wakes_in_s is not None for task in graph.tasks.values() if (task.pid, task.tid) == key)
 
 
 def _sleeps_for(scene: Scene, graph: _Graph, wait: Blocked) -> float | None:
@@ -262,7 +286,7 @@ def _sleeps_for(scene: Scene, graph: _Graph, wait: Blocked) -> float | None:
     wanted = python_objects.awaited(scene, wait) if wait.standing is Standing.IDLE else ()
     if len(wanted) != 1:
         return None
-    node = next((node for node, task in graph.tasks.items() if task.computes == wanted[0]), None)
+    node = graph.computed.get(wanted[0])
     passed: set[_Node] = set()
     while node is not None and node not in passed and node in graph.tasks:
         passed.add(node)
@@ -298,9 +322,8 @@ def _awaiting_threads(scene: Scene, graph: _Graph, wait: Blocked) -> Blocked | N
         return None
     if holders.handled_signals(scene, wait.key[0]) != frozenset() or wait.progress in GOES_ON:
         return None
-    now = _of_look(scene.evidence.looks[-1], wait.key[0])
-    mine = {node: task for node, task in now.items() if task.tid == wait.key[1]}
-    if not mine or len(now) >= _MOST_TASKS or not mine.keys() <= graph.tasks.keys():
+    mine = graph.by_loop.get(wait.key[1], {})
+    if not mine or len(graph.now) >= _MOST_TASKS or not mine.keys() <= graph.tasks.keys():
         return None
     threads: set[Key] = set()
     lock: TaskSample | None = None
@@ -349,12 +372,11 @@ def _awaiting_threads(scene: Scene, graph: _Graph, wait: Blocked) -> Blocked | N
 # -- words -------------------------------------------------------------------------------------------------------
 
 
-def _told(scene: Scene, graph: _Graph, wait: Blocked) -> Blocked:
+def _told(graph: _Graph, wait: Blocked) -> Blocked:
     """With what pending tasks of the loop await, as evidence."""
     if wait.standing is not Standing.IDLE:
         return wait
-    now = _of_look(scene.evidence.looks[-1], wait.key[0])
-    mine = {node: task for node, task in now.items() if task.tid == wait.key[1]}
+    mine = graph.by_loop.get(wait.key[1], {})
     working = tuple(sorted({each for node in mine for each in graph.edges.get(node, ()) if each[1] > 0}))
     return changed(
         wait, evidence=(*wait.evidence, *_lines(graph, mine)), candidates=working or wait.candidates

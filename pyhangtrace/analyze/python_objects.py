@@ -5,7 +5,7 @@ A worker of a pool holds the item it works on, and the item its future: who comp
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from pyhangtrace.analyze import holders
@@ -73,8 +73,8 @@ def future(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None
     if holders.lock_owner(scene, sample) is not None:
         return None  # it is not that far: somebody has the lock of the future
     wanted, edge = _futures(sample, draft.call)
-    working = [key for address in wanted for key in working_on(scene, sample.pid, address)]
-    waiting = [address for address in wanted if not working_on(scene, sample.pid, address)]
+    at_work = [scene.values.working_on(sample.pid, address) for address in wanted]
+    working = [key for keys in at_work for key in keys]
     found = replace(
         draft,
         kind=WaitKind.CONDITION,
@@ -82,7 +82,7 @@ def future(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None
         cause=Kind.UNKNOWN,
         object=replace(thing(sample, draft.call), name=FUTURE),
     )
-    if working and (edge is Edge.ALL or not waiting):
+    if working and (edge is Edge.ALL or all(at_work)):
         one = working[0] if len(working) == 1 else None
         held = ", ".join(str(tid) for _, tid in working)
         return replace(
@@ -130,28 +130,11 @@ def awaited(scene: Scene, wait: Blocked) -> tuple[int, ...]:
     return wanted if edge is Edge.ALL or len(wanted) == 1 else ()
 
 
-def working_on(scene: Scene, pid: int, address: int) -> tuple[Key, ...]:
-    """The threads that work on a future."""
-    return tuple(
-        key
-        for key, value in _values(scene, pid, "future")
-        if value.address == address and short(value.function) == "run"
-    )
-
-
 def _queued_in(scene: Scene, pid: int, address: int) -> tuple[Key, ...]:
     """The workers of the pool in whose queue a future stands."""
-    queued = {key for key, value in _values(scene, pid, "work_queue[].future") if address in value.members}
-    queues = {value.address for key, value in _values(scene, pid, "work_queue") if key in queued}
-    return tuple(key for key, value in _values(scene, pid, "work_queue") if value.address in queues)
-
-
-def _values(scene: Scene, pid: int, name: str) -> Iterator[tuple[Key, NamedValue]]:
-    for key in scene.threads_of(pid):
-        sample = scene.thread(key)
-        for value in sample.named_values if sample is not None else ():
-            if value.name == name:
-                yield key, value
+    queued = {key for key, value in scene.values.of(pid, "work_queue[].future") if address in value.members}
+    queues = {value.address for key, value in scene.values.of(pid, "work_queue") if key in queued}
+    return tuple(key for key, value in scene.values.of(pid, "work_queue") if value.address in queues)
 
 
 def with_the_task(scene: Scene, sample: ThreadSample, call: Call, workers: Sequence[int]) -> tuple[int, ...]:
@@ -171,7 +154,7 @@ def with_the_task(scene: Scene, sample: ThreadSample, call: Call, workers: Seque
         for pid in workers
         if any(
             value.value == task and short(value.function) == function
-            for _, value in _values(scene, pid, name)
+            for _, value in scene.values.of(pid, name)
         )
     )
 
@@ -179,9 +162,9 @@ def with_the_task(scene: Scene, sample: ThreadSample, call: Call, workers: Seque
 def _work_id(scene: Scene, pid: int, future_address: int) -> int | None:
     """Under which number a pool of processes keeps a future; None if several do, or none."""
     found = []
-    for key, futures in _values(scene, pid, "pending_work_items[].future"):
+    for key, futures in scene.values.of(pid, "pending_work_items[].future"):
         items = next(
-            (value for other, value in _values(scene, pid, "pending_work_items") if other == key), None
+            (value for other, value in scene.values.of(pid, "pending_work_items") if other == key), None
         )
         if items is None or len(items.members) != 2 * len(futures.members):
             continue
@@ -197,6 +180,6 @@ def awaited_at_exit(scene: Scene, key: Key) -> tuple[Key, ...]:
     """Threads that the interpreter waits for before it ends: all that are no daemons."""
     return tuple(
         other
-        for other, value in _values(scene, key[0], "_daemonic")
+        for other, value in scene.values.of(key[0], "_daemonic")
         if other != key and value.value == 0 and short(value.function) == "_bootstrap_inner"
     )

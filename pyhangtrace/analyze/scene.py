@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pyhangtrace.analyze.identity import Identities, identify
 from pyhangtrace.analyze.lock_queues import LockQueues, lock_queues
+from pyhangtrace.analyze.named_values import NamedValues
 from pyhangtrace.analyze.openmp import Place, place
 from pyhangtrace.analyze.progress import at_rest, is_ready
 from pyhangtrace.analyze.services import service_of
@@ -48,6 +49,7 @@ class Scene:
     workers: Mapping[int, tuple[Key, ...]]
     began: frozenset[Key]  # not there yet when their process was first looked at
     queues: LockQueues
+    values: NamedValues
     calls: Mapping[int, str]
     fds: Mapping[tuple[int, int], FdFacts]
     vanished: frozenset[int]
@@ -206,6 +208,7 @@ def build_scene(evidence: Evidence) -> Scene:
         workers={pid: tuple(found) for pid, found in workers.items()},
         began=frozenset(began),
         queues=lock_queues(newest_of),
+        values=NamedValues(threads, newest_of),
         calls=syscalls.names(evidence.host.machine),
         fds=fds,
         vanished=vanished,
