@@ -26,7 +26,7 @@ from pyhangtrace.collect.procfs import PROC
 from pyhangtrace.collect.stacks import ProcessPicture
 from pyhangtrace.model.evidence import Look, SourceStatus
 from pyhangtrace.model.groups import MpiFacts
-from pyhangtrace.model.kinds import SourceState
+from pyhangtrace.model.kinds import SourceState, StackFrom
 from pyhangtrace.model.open_files import FdFacts, FileLock
 from pyhangtrace.model.process_table import ProcessTable
 from pyhangtrace.model.threads import TaskSample
@@ -267,10 +267,12 @@ def _status(source: str, *, works: bool, reason: str, fix: str = "") -> SourceSt
     return SourceStatus(source=source, state=SourceState.FAILED, reason=reason, fix=fix)
 
 
-def process_problems(pictures: Mapping[int, ProcessPicture]) -> dict[int, tuple[str, int | None]]:
-    """(problem, thread) of the processes that gave nothing or not everything."""
+def lacking_frames(look: Look) -> set[int]:
+    """Processes with a thread whose registers may be what its stack lacks: eBPF and samples give all of them."""
     return {
-        pid: (shown.problem, shown.problem_tid)
-        for pid, shown in pictures.items()
-        if shown.problem is not None
+        thread.pid
+        for thread in look.threads
+        if not thread.stack_complete
+        and thread.stack_from not in (StackFrom.BPF, StackFrom.PERF)
+        and thread.state in ("S", "R")
     }

@@ -1,9 +1,48 @@
-"""Why a process gave nothing, as a line of coverage with what would help."""
+"""Why processes gave nothing, or not everything, as lines of coverage with what would help."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
+from pyhangtrace.collect.stacks import ProcessPicture
 from pyhangtrace.model.evidence import SourceStatus
 from pyhangtrace.model.kinds import SourceState
+
+
+def of_processes(pictures: Mapping[int, ProcessPicture]) -> dict[int, tuple[str, int | None]]:
+    """(problem, thread) of the processes that gave nothing or not everything."""
+    return {
+        pid: (shown.problem, shown.problem_tid)
+        for pid, shown in pictures.items()
+        if shown.problem is not None
+    }
+
+
+def coverage(pictures: Mapping[int, ProcessPicture], unkillable: Sequence[int]) -> list[SourceStatus]:
+    """What became of reading stacks, of each process that could not be read, and of helpers that cannot be ended."""
+    problems = of_processes(pictures)
+    failed = sorted({why for why, _ in problems.values() if why.startswith("reader_")})
+    found = [
+        SourceStatus(
+            source="stacks",
+            state=SourceState.FAILED if failed else SourceState.USED,
+            reason="; ".join(failed),
+            fix="make setup, or reinstall pyhangtrace" if any("_native" in why for why in failed) else "",
+        )
+    ]
+    for pid, (why, tid) in sorted(problems.items()):
+        if not why.startswith("reader_") and why not in ("gone", "zombie"):
+            found.append(process_status(pid, why, tid))
+    if unkillable:
+        found.append(
+            SourceStatus(
+                source="reader",
+                state=SourceState.TIMED_OUT,
+                reason=f"helper {', '.join(map(str, unkillable))} sleeps in the kernel behind a target's lock and "
+                "ends when that lock is released",
+            )
+        )
+    return found
 
 
 def process_status(pid: int, why: str, tid: int | None) -> SourceStatus:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pyhangtrace.collect import cgroups
@@ -19,6 +20,7 @@ from pyhangtrace.collect.procfs import (
     signal_numbers,
     split_arguments,
 )
+from pyhangtrace.model.errors import NoSuchProcess, UsageError
 from pyhangtrace.model.process_table import ProcessStat, ProcessTable
 from pyhangtrace.model.processes import ProcessFacts, ProcessMemory
 
@@ -55,6 +57,43 @@ def read_environs(
             if equals and name in wanted:
                 found.setdefault(name, printable(value))
         yield pid, found
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderLookup:
+    """Discovery's questions, answered by the guarded reader."""
+
+    reader: GuardedReader
+    deadline_s: float = 1.0
+
+    def arguments(self, pids: Sequence[int]) -> Mapping[int, tuple[str, ...]]:
+        """See `cmdlines`."""
+        return cmdlines(self.reader, pids, deadline_s=self.deadline_s)
+
+    def environs(self, pids: Sequence[int], names: Sequence[str]) -> Mapping[int, Mapping[str, str]]:
+        """See `environs`."""
+        return environs(self.reader, pids, names, deadline_s=self.deadline_s)
+
+
+def named(pid: int, table: ProcessTable, proc_root: str = PROC) -> int:
+    """The process of what the user named: a thread id stands for its process.
+
+    Raises NoSuchProcess (also for a kernel thread), UsageError (ourselves).
+    """
+    row = table.get(pid)
+    if row is None:
+        status = dict(fields(read_text(f"{proc_root}/{pid}/status") or ""))
+        owner = status.get("Tgid", "")
+        row = table.get(int(owner)) if owner.isdecimal() else None
+    if row is None:
+        raise NoSuchProcess(f"there is no process {pid}", "ps -e -o pid,args shows those that exist")
+    if row.kernel_thread:
+        raise NoSuchProcess(
+            f"{pid} is a kernel thread ({row.comm}); it belongs to no job", "name a process of the job"
+        )
+    if row.pid == os.getpid():
+        raise UsageError(f"{pid} is this very program")
+    return row.pid
 
 
 def cmdlines(reader: GuardedReader, pids: Sequence[int], *, deadline_s: float) -> dict[int, tuple[str, ...]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from pyhangtrace.discover import recognise
@@ -10,6 +10,10 @@ from pyhangtrace.discover.job import Group
 from pyhangtrace.model.kinds import Role
 from pyhangtrace.model.process_table import ProcessTable
 from pyhangtrace.model.processes import RankClaim
+from pyhangtrace.model.threads import ThreadSample
+
+# They run on torch, and are named in its place.
+_SPECIFIC = ("sglang", "vllm", "tensorrt_llm", "deepspeed", "ray", "jax")
 
 
 @dataclass(slots=True)
@@ -69,6 +73,33 @@ def world_size(identities: Mapping[int, Identity]) -> int | None:
         if claim.world_size is not None
     }
     return sizes.pop() if len(sizes) == 1 else None
+
+
+def framework(
+    identities: Mapping[int, Identity], launcher: str | None, loaded: Collection[str]
+) -> str | None:
+    """The most specific name that titles, libraries, variables and launchers give. `loaded` are libraries."""
+    claimed = [
+        claim.framework
+        for identity in identities.values()
+        for claim in identity.claims
+        if claim.framework is not None
+    ]
+    for candidate in _SPECIFIC:
+        if candidate in (launcher, *claimed) or candidate in loaded:
+            return candidate
+    if "torch" in loaded:
+        return "torch"
+    return launcher or (claimed[0] if claimed else None)
+
+
+def data_workers(threads: Iterable[ThreadSample]) -> set[int]:
+    """Processes whose stacks show a data loader's worker."""
+    return {
+        thread.pid
+        for thread in threads
+        if any(frame.function == recognise.DATA_WORKER_FRAME for frame in thread.frames)
+    }
 
 
 def wants_program_environ(group: Group, table: ProcessTable) -> list[int]:
