@@ -446,7 +446,6 @@ def test_processes_that_end_while_they_are_looked_at() -> None:
     assert seen <= {None, "gone", "zombie"}
 
 
-@pytest.mark.root
 def test_nothing_stays_open_for_processes_that_have_ended() -> None:
     engine = _native.Engine()
     left = []
@@ -461,6 +460,7 @@ def test_nothing_stays_open_for_processes_that_have_ended() -> None:
     assert left[-1] < left[0] + len(left)
 
 
+@pytest.mark.root
 def test_a_process_of_another_user_is_not_permitted() -> None:
     with running("cat", ready=False) as pid:
         output = subprocess.run(
