@@ -88,7 +88,7 @@ def test_a_launcher_that_looks_at_its_own_ranks() -> None:
     said = run(LAUNCHER)
     report = said["report"]
     assert {process["pid"] for process in report["processes"]} >= set(said["target"])
-    launcher = [process for process in report["processes"] if process["pid"] == said["launcher"]]
-    assert all((process["role"], process["rank"]) == ("launcher", None) for process in launcher)
+    (launcher,) = (process for process in report["processes"] if process["pid"] == said["launcher"])
+    assert (launcher["role"], launcher["rank"]) == ("launcher", None)
     assert said["launcher"] not in {one["pid"] for one in report["verdict"]["culprits"]}
     assert report["verdict"]["state"] != "hung"
