@@ -133,6 +133,6 @@ def program(
     )
 
 
-def case(kind: str, programs: Sequence[Program], facts: Facts, *, attach: Sequence[str] = ("rank0",)) -> Case:
+def case(kind: str, programs: Sequence[Program], facts: Facts) -> Case:
     """One kind of hang, to be run by `tests.hangs.processes.running`."""
-    return Case(kind=kind, summary=kind, programs=tuple(programs), attach=tuple(attach), facts=facts)
+    return Case(kind=kind, summary=kind, programs=tuple(programs), attach=("rank0",), facts=facts)

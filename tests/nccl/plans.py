@@ -25,10 +25,9 @@ def _together(*parts: list[Step], name: str, waits: dict[int, Waits] | None = No
     )
 
 
-def skipped(ranks: int = 3) -> Plan:
+def skipped() -> Plan:
     """The last rank leaves out a collective and waits for a file lock."""
-    others: list[list[Step]] = [[REDUCE, WAIT] for _ in range(ranks - 1)]
-    return _together(*others, [LOCK], name="skipped", waits={ranks - 1: Waits.FILE_LOCK})
+    return _together([REDUCE, WAIT], [REDUCE, WAIT], [LOCK], name="skipped", waits={2: Waits.FILE_LOCK})
 
 
 def other_op() -> Plan:
@@ -87,8 +86,9 @@ def crossed() -> Plan:
     )
 
 
-def in_one_process(devices: int = 3) -> Plan:
+def in_one_process() -> Plan:
     """One process with all ranks; the last device is left out of the last operation."""
+    devices = 3
     every: Step = ["group", *(["all_reduce", device, COUNT, DTYPE] for device in range(devices))]
     some: Step = ["group", *(["all_reduce", device, COUNT, DTYPE] for device in range(devices - 1))]
     return Plan(

@@ -15,7 +15,7 @@ from pathlib import Path
 import announce
 
 POINTER, INT, SIZE = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t
-DTYPES = {"int8": 0, "float16": 6, "float32": 7, "bfloat16": 9}
+DTYPES = {"float16": 6, "float32": 7, "bfloat16": 9}
 SUM = 0
 BUFFER = 1 << 20
 
@@ -31,12 +31,8 @@ SIGNATURES = {
     "ncclGroupStart": [],
     "ncclGroupEnd": [],
     "ncclAllReduce": [POINTER, POINTER, SIZE, INT, INT, POINTER, POINTER],
-    "ncclReduceScatter": [POINTER, POINTER, SIZE, INT, INT, POINTER, POINTER],
-    "ncclReduce": [POINTER, POINTER, SIZE, INT, INT, INT, POINTER, POINTER],
-    "ncclBroadcast": [POINTER, POINTER, SIZE, INT, INT, POINTER, POINTER],
     "ncclAllGather": [POINTER, POINTER, SIZE, INT, POINTER, POINTER],
     "ncclSend": [POINTER, SIZE, INT, INT, POINTER, POINTER],
-    "ncclRecv": [POINTER, SIZE, INT, INT, POINTER, POINTER],
 }
 
 
@@ -112,18 +108,6 @@ class Job:
         where = (self.comms[comm], self.stream(comm))
         check(self.nccl.ncclAllReduce(*self.buffers, count, DTYPES[dtype], SUM, *where))
 
-    def reduce_scatter(self, comm, count, dtype):
-        where = (self.comms[comm], self.stream(comm))
-        check(self.nccl.ncclReduceScatter(*self.buffers, count, DTYPES[dtype], SUM, *where))
-
-    def reduce(self, comm, count, dtype, root):
-        where = (self.comms[comm], self.stream(comm))
-        check(self.nccl.ncclReduce(*self.buffers, count, DTYPES[dtype], SUM, root, *where))
-
-    def broadcast(self, comm, count, dtype, root):
-        where = (self.comms[comm], self.stream(comm))
-        check(self.nccl.ncclBroadcast(*self.buffers, count, DTYPES[dtype], root, *where))
-
     def all_gather(self, comm, count, dtype):
         where = (self.comms[comm], self.stream(comm))
         check(self.nccl.ncclAllGather(*self.buffers, count, DTYPES[dtype], *where))
@@ -131,10 +115,6 @@ class Job:
     def send(self, comm, count, dtype, peer):
         where = (self.comms[comm], self.stream(comm))
         check(self.nccl.ncclSend(self.buffers[0], count, DTYPES[dtype], peer, *where))
-
-    def recv(self, comm, count, dtype, peer):
-        where = (self.comms[comm], self.stream(comm))
-        check(self.nccl.ncclRecv(self.buffers[1], count, DTYPES[dtype], peer, *where))
 
     def synchronize(self, comm):
         self.cuda.cuStreamSynchronize(self.stream(comm))

@@ -103,9 +103,9 @@ def test_what_is_not_inside_of_the_driver(frames: tuple[Frame, ...]) -> None:
     assert recognise(stack(*frames)) is None
 
 
-def spins(pid: int, frames: tuple[Frame, ...] = SYNCHRONIZE, **changes: object) -> tuple[ThreadSample, ...]:
+def spins(pid: int) -> tuple[ThreadSample, ...]:
     """The same thread in two looks, with CPU time in between."""
-    thread = b.running(pid, frames=frames, stack_complete=True, **changes)
+    thread = b.running(pid, frames=SYNCHRONIZE, stack_complete=True)
     return (replace(thread, run_ns=1_000_000), replace(thread, run_ns=101_000_000))
 
 
@@ -195,9 +195,9 @@ def cuda(pid: int, *minors: int) -> CudaProcess:
     return CudaProcess(pid=pid, minors=minors, control=True, uvm=True)
 
 
-def with_log(line: str, *, driver: DriverFacts | None = DRIVER, **more: object) -> Report:
+def with_log(line: str, **more: object) -> Report:
     host = HostFacts(name="node", machine="x86_64", xids=(line,))
-    return analyze(spinning(100, 101, host=host, gpu_driver=driver, **more))
+    return analyze(spinning(100, 101, host=host, gpu_driver=DRIVER, **more))
 
 
 def test_faults_in_the_log() -> None:
@@ -292,7 +292,6 @@ def test_gpus_alike_share_a_row_and_trouble_is_told() -> None:
         links=4,
         links_down=(2,),
         recovery="gpu reset",
-        problem=None,
     )
     lost = GpuFacts(index=3, uuid="", name="", problem="GPU is lost")
     report = analyze(spinning(100, gpus=(H200, replace(H200, index=1), sick, lost)))
