@@ -101,7 +101,7 @@ def test_a_timer_of_the_loop_may_yet_cancel_one_of_them() -> None:
     watchdog = task("dog", 0x3000, None, awaits="sleep", wakes_in_s=0.3)
     alone, watched = report_of(*ring).verdict, report_of(*ring, watchdog).verdict
     assert (watched.state, watched.confidence) == (State.HUNG, Confidence.POSSIBLE)
-    assert "tasks one, two, which await each other" in watched.summary or "tasks two, one" in watched.summary
+    assert "tasks one, two, which await each other" in watched.summary
     for verdict in (alone, watched):
         told = " ".join(verdict.next_steps)
         assert "cancelled" in told
@@ -203,8 +203,7 @@ def test_loop_that_something_else_may_wake_waits_for_events() -> None:
         closed(call, task("two", 0x2000, None), threads=threads),
         closed(call, calling("two", 0x2000, 0x6000), threads=threads),  # nobody works on that
     ):
-        assert report.verdict.state is not State.HUNG
-        assert report.verdict.culprits == ()
+        assert (report.verdict.state, report.verdict.culprits) == (State.IDLE, ())
     wait = next(each for each in report_of(call, threads=threads).waits if each.tid == 100)
     assert "task one awaits a call in another thread, run by thread 201" in wait.evidence
     assert [each.tid for each in wait.candidates] == [201]
@@ -221,10 +220,8 @@ def test_lock_that_nobody_has_and_nothing_can_give_back() -> None:
     assert [one.part for one in verdict.culprits] == [Part.PARTY]
     assert "an asyncio.Lock" in verdict.summary
     # Another thread may have a task made that gives it back; so may who connects.
-    assert closed(locking("one", 0x1000, 0x51), threads=(b.asleep(100, 201, seconds=20),)).verdict.state in (
-        State.UNKNOWN,
-        State.IDLE,
-    )
+    beside = closed(locking("one", 0x1000, 0x51), threads=(b.asleep(100, 201, seconds=20),)).verdict
+    assert (beside.state, beside.culprits) == (State.UNKNOWN, ())
     assert report_of(locking("one", 0x1000, 0x51)).verdict.state is State.IDLE
 
 
