@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.hangs.attach import look
+from tests.hangs.processes import stat_fields
 
 SOURCES = Path(__file__).parent / "gpu"
 DEADLINE_S = 30.0
@@ -54,17 +55,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def asleep(pid: int) -> bool:
-    return all(_state(f"/proc/{pid}/task/{tid}/stat") == "S" for tid in os.listdir(f"/proc/{pid}/task"))
+    threads = [stat_fields(pid, int(tid)) for tid in os.listdir(f"/proc/{pid}/task")]
+    return all(fields is not None and fields[0] == "S" for fields in threads)
 
 
 def at_work(pid: int) -> bool:
     """Its CPU time is that of a program that has long been started."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return int(fields[11]) + int(fields[12]) > 20
-
-
-def _state(path: str) -> str:
-    return Path(path).read_text().rpartition(")")[2].split()[0]
+    fields = stat_fields(pid)
+    return fields is not None and int(fields[11]) + int(fields[12]) > 20
 
 
 @contextmanager

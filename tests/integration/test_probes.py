@@ -25,6 +25,7 @@ from pyhangtrace.model.probes import ProbeEvidence, WakerCount
 from pyhangtrace.probes.capability import probe_capabilities
 from pyhangtrace.probes.result import ProcessProbe
 from pyhangtrace.probes.window import ALL_CALLS
+from tests.hangs.processes import stat_fields
 
 SOURCE = Path(__file__).with_name("probe_target.c")
 ROOT = Path(__file__).parents[2]
@@ -92,7 +93,8 @@ class Target:
 
     def faults(self) -> tuple[int, int]:
         """Minor and major faults that the kernel counts for the process."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        fields = stat_fields(self.pid)
+        assert fields is not None
         return int(fields[7]), int(fields[9])
 
     def end(self) -> None:

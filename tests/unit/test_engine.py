@@ -21,6 +21,7 @@ from pyhangtrace.engine import AttachOptions
 from pyhangtrace.model.codec import pack, unpack
 from pyhangtrace.model.errors import NoSuchProcess, UsageError
 from pyhangtrace.model.kinds import Role
+from tests.hangs.processes import stat_fields
 from tests.unit.collect.helpers import blocked, program
 
 QUICK = AttachOptions(window_s=0.1, bpf=False)
@@ -132,8 +133,9 @@ def test_a_stopped_process_stays_stopped_and_is_read() -> None:
         child.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT)
         evidence = engine.collect_evidence([child.pid], QUICK)
-        state = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[0]
-    assert state == "T"
+        fields = stat_fields(child.pid)
+    assert fields is not None
+    assert fields[0] == "T"
     (thread,) = evidence.looks[0].threads
     assert thread.state == "T"
     assert thread.frames
