@@ -306,7 +306,7 @@ def test_gpus_alike_share_a_row_and_trouble_is_told() -> None:
 
 def test_what_was_prepared_is_offered_and_what_it_does_is_said() -> None:
     prepared = (
-        PreparedExtra(kind=Prepared.GPU_CORE_DUMP, path="/work/core pipe", ends_process=True),
+        PreparedExtra(kind=Prepared.GPU_CORE_DUMP, path="/data/core pipe", ends_process=True),
         PreparedExtra(kind=Prepared.TORCH_DUMP, path="/tmp/fr_0.pipe"),
         PreparedExtra(kind=Prepared.NCCL_PROXY_DUMP, signal=10),
     )
@@ -314,7 +314,7 @@ def test_what_was_prepared_is_offered_and_what_it_does_is_said() -> None:
     process = CudaProcess(pid=100, minors=(4,), settings=settings, prepared=prepared)
     report = analyze(spinning(100, cuda=(process,)))
     steps = report.verdict.next_steps
-    assert steps[0].startswith("echo 1 > '/proc/100/root/work/core pipe': writes a core dump")
+    assert steps[0].startswith("echo 1 > '/proc/100/root/data/core pipe': writes a core dump")
     assert "ends it" in steps[0]
     assert steps[1].startswith("echo 1 > /proc/100/root/tmp/fr_0.pipe")
     assert steps[2].startswith("kill -10 100")

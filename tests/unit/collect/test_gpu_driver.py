@@ -88,8 +88,8 @@ def tree(root: Path, pid: int, environ: str, *, devices: tuple[str, ...] = (), h
     (folder / "fd").mkdir()
     for number, device in enumerate(devices):
         (folder / "fd" / str(number)).symlink_to(device)
-    (folder / "cwd").symlink_to("/work")
-    (folder / "root" / "work").mkdir()
+    (folder / "cwd").symlink_to("/data")
+    (folder / "root" / "data").mkdir()
     return folder
 
 
@@ -133,9 +133,9 @@ def test_the_pipe_for_a_core_dump_of_the_gpu(tmp_path: Path) -> None:
     folder = tree(tmp_path, 7, "CUDA_ENABLE_USER_TRIGGERED_COREDUMP=1")
     assert cuda(tmp_path).prepared == ()
     # Its number and host are those of its own namespaces.
-    os.mkfifo(folder / "root" / "work" / "corepipe.cuda.node-7.1")
+    os.mkfifo(folder / "root" / "data" / "corepipe.cuda.node-7.1")
     expected = PreparedExtra(
-        kind=Prepared.GPU_CORE_DUMP, path="/work/corepipe.cuda.node-7.1", ends_process=True
+        kind=Prepared.GPU_CORE_DUMP, path="/data/corepipe.cuda.node-7.1", ends_process=True
     )
     assert cuda(tmp_path).prepared == (expected,)
 
@@ -144,22 +144,22 @@ def test_a_pipe_elsewhere_that_leaves_the_process_alive(tmp_path: Path) -> None:
     folder = tree(
         tmp_path,
         7,
-        "CUDA_ENABLE_USER_TRIGGERED_COREDUMP=1 CUDA_COREDUMP_PIPE=/work/p.%p "
+        "CUDA_ENABLE_USER_TRIGGERED_COREDUMP=1 CUDA_COREDUMP_PIPE=/data/p.%p "
         "CUDA_COREDUMP_GENERATION_FLAGS=skip_global_memory,skip_abort",
     )
-    (folder / "root" / "work" / "p.1").write_text("no pipe")
+    (folder / "root" / "data" / "p.1").write_text("no pipe")
     assert cuda(tmp_path).prepared == ()
-    (folder / "root" / "work" / "p.1").unlink()
-    os.mkfifo(folder / "root" / "work" / "p.1")
-    assert cuda(tmp_path).prepared == (PreparedExtra(kind=Prepared.GPU_CORE_DUMP, path="/work/p.1"),)
+    (folder / "root" / "data" / "p.1").unlink()
+    os.mkfifo(folder / "root" / "data" / "p.1")
+    assert cuda(tmp_path).prepared == (PreparedExtra(kind=Prepared.GPU_CORE_DUMP, path="/data/p.1"),)
 
 
 def test_flight_recorder_and_proxy(tmp_path: Path) -> None:
-    environ = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE=/work/fr_ RANK=3 NCCL_PROXY_DUMP_SIGNAL=10"
+    environ = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE=/data/fr_ RANK=3 NCCL_PROXY_DUMP_SIGNAL=10"
     folder = tree(tmp_path, 7, environ, handlers=1 << 9)
-    os.mkfifo(folder / "root" / "work" / "fr_3.pipe")
+    os.mkfifo(folder / "root" / "data" / "fr_3.pipe")
     assert cuda(tmp_path).prepared == (
-        PreparedExtra(kind=Prepared.TORCH_DUMP, path="/work/fr_3.pipe"),
+        PreparedExtra(kind=Prepared.TORCH_DUMP, path="/data/fr_3.pipe"),
         PreparedExtra(kind=Prepared.NCCL_PROXY_DUMP, signal=10),
     )
 

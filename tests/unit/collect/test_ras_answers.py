@@ -70,7 +70,7 @@ def test_the_few_that_differ_from_the_many() -> None:
     assert (communicator.missing, communicator.missing_count) == ((RasPeer(rank=21),), 1)
     assert communicator.counts[1].ranks[2] == RasPeer(rank=3)
     assert [(problem.kind, problem.processes[0].host) for problem in answer.problems] == [
-        ("DEAD", "172.16.64.213")
+        ("DEAD", "192.0.2.213")
     ]
 
 
