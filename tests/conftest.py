@@ -54,6 +54,15 @@ def chromium() -> str:
     return path
 
 
+@pytest.fixture(scope="session")
+def c_compiler() -> str:
+    """Path of a C compiler; skips the test where there is none."""
+    compiler = next((path for name in ("cc", "gcc", "clang") if (path := shutil.which(name))), None)
+    if compiler is None:
+        pytest.skip("needs a C compiler")
+    return compiler
+
+
 @pytest.fixture(autouse=True)
 def no_child_left() -> Iterator[None]:
     """Fails a test that leaves a child process behind, which would slow down and colour the next ones."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import time
@@ -35,10 +34,7 @@ WAITS = {
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    compiler = shutil.which("cc")
-    if compiler is None:
-        pytest.skip("there is no C compiler")
+def folder(tmp_path_factory: pytest.TempPathFactory, c_compiler: str) -> Path:
     folder = tmp_path_factory.mktemp("gpu")
     flags = ("-std=c11", "-D_GNU_SOURCE", "-O1", "-Wall", "-Wextra", "-Werror")
     shared = (*flags, "-fPIC", "-shared", "-s")
@@ -50,7 +46,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ),
         (*flags, "-o", folder / "program", SOURCES / "program.c", "-ldl", "-pthread"),
     ):
-        subprocess.run([compiler, *command], check=True, timeout=60)
+        subprocess.run([c_compiler, *command], check=True, timeout=60)
     return folder
 
 

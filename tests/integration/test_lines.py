@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -55,13 +54,11 @@ def stack(report: Any, pid: int) -> list[tuple[str, int | None, str]]:
 
 
 @pytest.fixture
-def program(tmp_path: Path) -> Path:
-    if shutil.which("cc") is None:
-        pytest.skip("needs a C compiler")
+def program(tmp_path: Path, c_compiler: str) -> Path:
     source = tmp_path / "program.c"
     source.write_text(PROGRAM)
     binary = tmp_path / "program"
-    subprocess.run(["cc", "-O2", "-g", source, "-o", binary], check=True, timeout=60)
+    subprocess.run([c_compiler, "-O2", "-g", source, "-o", binary], check=True, timeout=60)
     return binary
 
 

@@ -45,12 +45,9 @@ def works_here() -> None:
 
 
 @pytest.fixture(scope="module")
-def target_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    if compiler is None:
-        pytest.skip("needs a C compiler")
+def target_program(tmp_path_factory: pytest.TempPathFactory, c_compiler: str) -> Path:
     program = tmp_path_factory.mktemp("probes") / "probe_target"
-    subprocess.run([compiler, "-O1", "-pthread", "-o", program, SOURCE], check=True)
+    subprocess.run([c_compiler, "-O1", "-pthread", "-o", program, SOURCE], check=True)
     return program
 
 

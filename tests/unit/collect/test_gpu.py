@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,15 +23,12 @@ ANSWERS_S = 20.0
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def library(tmp_path_factory: pytest.TempPathFactory, c_compiler: str) -> Path:
     pytest.importorskip("pynvml", reason="nvidia-ml-py is not installed")
-    compiler = shutil.which("cc")
-    if compiler is None:
-        pytest.skip("there is no C compiler")
     path = tmp_path_factory.mktemp("nvml") / "libnvidia-ml.so.1"
     flags = ("-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared")
     subprocess.run(
-        [compiler, *flags, "-Wl,-soname,libnvidia-ml.so.1", "-o", path, SOURCE], check=True, timeout=60
+        [c_compiler, *flags, "-Wl,-soname,libnvidia-ml.so.1", "-o", path, SOURCE], check=True, timeout=60
     )
     return path
 

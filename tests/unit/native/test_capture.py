@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import pickle
-import shutil
 import signal
 import subprocess
 import sys
@@ -487,15 +486,12 @@ sys.stdout.buffer.write(pickle.dumps(native.Engine().capture([int(sys.argv[1])])
 """
 
 
-def test_a_32bit_program(tmp_path: Path) -> None:
-    compiler = shutil.which("cc")
-    if compiler is None:
-        pytest.skip("needs a C compiler")
+def test_a_32bit_program(tmp_path: Path, c_compiler: str) -> None:
     source = tmp_path / "small.c"
     source.write_text('int main(void) { for (;;) __asm__ volatile("int $0x80" : : "a"(29)); }\n')  # pause
     program = tmp_path / "small"
     built = subprocess.run(
-        [compiler, "-m32", "-nostdlib", "-static", "-Wl,-emain", source, "-o", program],
+        [c_compiler, "-m32", "-nostdlib", "-static", "-Wl,-emain", source, "-o", program],
         capture_output=True,
         check=False,
         timeout=60,

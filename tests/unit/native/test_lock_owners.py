@@ -47,16 +47,17 @@ TRUTH: dict[str, tuple[str, str, bool, dict[str, Any]]] = {
 
 
 @pytest.fixture(scope="module", params=["-O0", "-O2", "-O2 in a pid namespace"])
-def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[int]]:
+def program(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, c_compiler: str
+) -> Iterator[list[int]]:
     """Process ids of the running program and its forked child."""
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        pytest.skip("needs a C compiler")
     optimise, _, namespace = request.param.partition(" in ")
     if namespace and (os.geteuid() != 0 or shutil.which("unshare") is None):
         pytest.skip("needs root and unshare to make a pid namespace")
     binary = tmp_path_factory.mktemp("locks") / "lock_target"
-    subprocess.run([compiler, optimise, *FLAGS, HERE / "lock_target.c", "-o", binary], check=True, timeout=60)
+    subprocess.run(
+        [c_compiler, optimise, *FLAGS, HERE / "lock_target.c", "-o", binary], check=True, timeout=60
+    )
     command = ["unshare", "--pid", "--fork", "--kill-child", binary] if namespace else [binary]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:

@@ -20,14 +20,11 @@ SOURCE = Path(__file__).parent / "shared_lock_target.c"
 
 
 @pytest.fixture(scope="module")
-def binary(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        pytest.skip("needs a C compiler")
+def binary(tmp_path_factory: pytest.TempPathFactory, c_compiler: str) -> Path:
     if os.geteuid() != 0 or shutil.which("unshare") is None:
         pytest.skip("needs root and unshare to make a pid namespace")
     built = tmp_path_factory.mktemp("shared") / "shared_lock_target"
-    subprocess.run([compiler, "-pthread", SOURCE, "-o", built], check=True, timeout=60)
+    subprocess.run([c_compiler, "-pthread", SOURCE, "-o", built], check=True, timeout=60)
     return built
 
 
