@@ -40,6 +40,28 @@ def write(root: Path, files: dict[str, str | bytes]) -> None:
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
 
 
+class Memory:
+    """A made-up process's memory: pieces that tests put there and may change, and nothing between them."""
+
+    def __init__(self) -> None:
+        self.pieces: dict[int, bytearray] = {}
+        self._next = 0x4000_0000
+
+    def put(self, content: bytes, address: int | None = None) -> int:
+        """Adds a piece, by itself behind the last one that was, and with a gap. Returns its address."""
+        if address is None:
+            address, self._next = self._next, self._next + len(content) + 0x1000 & ~0xFF
+        self.pieces[address] = bytearray(content)
+        return address
+
+    def read(self, address: int, size: int) -> bytes | None:
+        """What lies there, or None unless one piece has all of it."""
+        for start, content in self.pieces.items():
+            if start <= address and address + size <= start + len(content):
+                return bytes(content[address - start : address - start + size])
+        return None
+
+
 @contextmanager
 def program(source: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     """A Python program that has printed `ready` (arguments after it are in `sys.argv`)."""

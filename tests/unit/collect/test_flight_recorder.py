@@ -11,30 +11,12 @@ from hypothesis import strategies as st
 
 from pyhangtrace.collect import flight_recorder
 from pyhangtrace.collect.flight_recorder import LAYOUTS, Layout
+from tests.unit.collect.helpers import Memory
 
-POINTER, HEAD, RING, HEAP = 0x1000_0000, 0x2000_0000, 0x3000_0000, 0x4000_0000
-
-
-class Image:
-    """Memory in a few pieces."""
-
-    def __init__(self) -> None:
-        self.pieces: dict[int, bytearray] = {}
-        self.next = HEAP
-
-    def read(self, address: int, size: int) -> bytes | None:
-        for start, content in self.pieces.items():
-            if start <= address and address + size <= start + len(content):
-                return bytes(content[address - start : address - start + size])
-        return None
-
-    def put(self, content: bytes) -> int:
-        address, self.next = self.next, self.next + len(content) + 64 & ~7
-        self.pieces[address] = bytearray(content)
-        return address
+POINTER, HEAD, RING = 0x1000_0000, 0x2000_0000, 0x3000_0000
 
 
-def text(image: Image, into: bytearray, at: int, base: int, value: str) -> None:
+def text(image: Memory, into: bytearray, at: int, base: int, value: str) -> None:
     raw = value.encode()
     if len(raw) <= 15:
         struct.pack_into("<QQ16s", into, at, base + at + 16, len(raw), raw)
@@ -42,7 +24,7 @@ def text(image: Image, into: bytearray, at: int, base: int, value: str) -> None:
         struct.pack_into("<QQ", into, at, image.put(raw), len(raw))
 
 
-def numbers(image: Image, into: bytearray, at: int, base: int, values: tuple[int, ...], inside: int) -> None:
+def numbers(image: Memory, into: bytearray, at: int, base: int, values: tuple[int, ...], inside: int) -> None:
     raw = struct.pack(f"<{len(values)}q", *values)
     pointer = base + at + 16 if len(values) <= inside else image.put(raw)
     struct.pack_into("<QII", into, at, pointer, len(values), max(inside, len(values)))
@@ -50,7 +32,7 @@ def numbers(image: Image, into: bytearray, at: int, base: int, values: tuple[int
         into[at + 16 : at + 16 + len(raw)] = raw
 
 
-def entry(image: Image, layout: Layout, index: int, fields: Mapping[str, object]) -> bytes:
+def entry(image: Memory, layout: Layout, index: int, fields: Mapping[str, object]) -> bytes:
     what = {"group": "0", "description": "default_pg", "op": "gloo:all_reduce", "seq": 1, "done": False}
     what |= {"shape": (4, 2), "pg_id": 0, "p2p": False, "epoch": 0, **fields}
     base = RING + index * layout.size
@@ -79,8 +61,8 @@ def entry(image: Image, layout: Layout, index: int, fields: Mapping[str, object]
 
 def recorder(
     *entries: Mapping[str, object], layout: Layout = LAYOUTS[0], most: int = 2000, after: int | None = None
-) -> Image:
-    image = Image()
+) -> Memory:
+    image = Memory()
     ring = b"".join(entry(image, layout, index, fields) for index, fields in enumerate(entries))
     end = RING + len(ring)
     count = len(entries) + (most if after is not None and len(entries) == most else 0)

@@ -14,6 +14,7 @@ from pyhangtrace.collect.open_mpi import Symbols
 from pyhangtrace.model.kinds import FrameKind
 from pyhangtrace.model.stacks import Frame
 from pyhangtrace.model.threads import ThreadSample
+from tests.unit.collect.helpers import Memory
 
 ARRAY, COMMUNICATOR_CLASS, GROUP_CLASS, LAYER_CLASS, PEER_CLASS, LIST_CLASS = (
     0x10000 * number for number in range(1, 7)
@@ -26,26 +27,6 @@ SYMBOLS = Symbols(
     list_class=LIST_CLASS,
 )
 NAME_AT = 136
-
-
-class Memory:
-    """A heap that only grows."""
-
-    def __init__(self) -> None:
-        self.pieces: dict[int, bytearray] = {}
-        self.next = 0x200000
-
-    def put(self, content: bytes, address: int | None = None) -> int:
-        if address is None:
-            address, self.next = self.next, self.next + len(content) + 0x1000 & ~0xFF
-        self.pieces[address] = bytearray(content)
-        return address
-
-    def read(self, address: int, size: int) -> bytes | None:
-        for start, content in self.pieces.items():
-            if start <= address and address + size <= start + len(content):
-                return bytes(content[address - start : address - start + size])
-        return None
 
 
 def words(*values: int) -> bytes:

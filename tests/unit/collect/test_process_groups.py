@@ -10,6 +10,7 @@ from pyhangtrace.collect.flight_recorder import Entry, Recorded
 from pyhangtrace.collect.memory import Read
 from pyhangtrace.model.groups import ProcessGroupFacts
 from pyhangtrace.model.threads import ThreadSample
+from tests.unit.collect.helpers import Memory
 
 TYPE = "torch._C._distributed_c10d.ProcessGroup"
 
@@ -31,15 +32,11 @@ def held(address: int, rank: int, size: int, description: str, *, counts: int = 
 
 
 def reader(*parts: dict[int, bytes]) -> Read:
-    memory = {start: content for part in parts for start, content in part.items()}
-
-    def read(address: int, size: int) -> bytes | None:
-        for start, content in memory.items():
-            if start <= address and address + size <= start + len(content):
-                return content[address - start : address - start + size]
-        return None
-
-    return read
+    memory = Memory()
+    for part in parts:
+        for start, content in part.items():
+            memory.put(content, start)
+    return memory.read
 
 
 NAMES = table(group(0x10000), "0", group(0x20000), "5")
