@@ -153,31 +153,31 @@ def _rings(plan: Plan, waits: Mapping[str, Wait]) -> tuple[Ring, ...]:
 
 def _stands_out(plan: Plan, waits: Mapping[str, Wait], owner: str) -> bool:
     """Of a file lock the process is recorded, not the thread: all others of it wait for work, or for this one."""
+    free = _not_behind(plan, waits, owner)
+    return all(player.decoy and player.last in (Last.AWAIT, Last.ACCEPT, Last.PAUSE) for player in free)
+
+
+def _all_wait_for(plan: Plan, waits: Mapping[str, Wait], owner: str) -> bool:
+    """Whichever thread of its process has the file lock: none of them can go on, as far as is recorded."""
+    recorded = {name: wait for name, wait in waits.items() if wait.record is not Record.NONE}
+    return not _not_behind(plan, recorded, owner)
+
+
+def _not_behind(plan: Plan, waits: Mapping[str, Wait], owner: str) -> list[Player]:
+    """Players of the owner's process whose waits, one after the other within it, do not lead to the owner."""
     process = plan.player(owner).process
+    found = []
     for player in plan.players:
+        if player.process != process:
+            continue
         at: str | None = player.name
         passed: set[str] = set()
         while at is not None and at != owner and at not in passed and plan.player(at).process == process:
             passed.add(at)
             at = waits[at].owner if at in waits else None
-        idle = player.decoy and player.last in (Last.AWAIT, Last.ACCEPT, Last.PAUSE)
-        if player.process == process and at != owner and not idle:
-            return False
-    return True
-
-
-def _all_wait_for(plan: Plan, waits: Mapping[str, Wait], owner: str) -> bool:
-    """Whichever thread of its process has the file lock: none of them can go on, as far as is recorded."""
-    process = plan.player(owner).process
-    for player in plan.players:
-        at: str | None = player.name
-        passed: set[str] = set()
-        while at is not None and at != owner and at not in passed and plan.player(at).process == process:
-            passed.add(at)
-            at = waits[at].owner if at in waits and waits[at].record is not Record.NONE else None
-        if player.process == process and at != owner:
-            return False
-    return True
+        if at != owner:
+            found.append(player)
+    return found
 
 
 def _is_alone(plan: Plan, name: str) -> bool:
