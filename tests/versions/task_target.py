@@ -7,6 +7,9 @@ import os
 import sys
 import threading
 
+#: Of a thread whose task must come into the loop.
+DEADLINE_S = 30
+
 SINCE_311 = sys.version_info >= (3, 11)
 SINCE_312 = sys.version_info >= (3, 12)
 
@@ -127,8 +130,9 @@ async def unlocked(lock, event):
             await lock.acquire()
 
 
-async def for_a_thread(event):
+async def for_a_thread(arrived, event):
     asyncio.current_task().set_name("for-a-thread")
+    arrived.set()
     await event.wait()
 
 
@@ -231,15 +235,21 @@ async def main():
         tasks.append(eager)
         expected["eager"] = "Event.wait"
 
+    arrived = asyncio.Event()
+
     def wait_for_task():
-        asyncio.run_coroutine_threadsafe(for_a_thread(event), loop).result()
+        asyncio.run_coroutine_threadsafe(for_a_thread(arrived, event), loop).result()
 
     expected["for-a-thread"] = "Event.wait"
     threading.Thread(target=wait_for_task, daemon=True).start()
     for _ in range(20):
         await asyncio.sleep(0)
-    while "for-a-thread" not in {task.get_name() for task in asyncio.all_tasks(loop)}:
-        await asyncio.sleep(0.001)
+    try:
+        await asyncio.wait_for(arrived.wait(), DEADLINE_S)
+    except asyncio.TimeoutError:
+        print("the task that a thread asks for never came", file=sys.stderr, flush=True)
+        # An exception would wait for the thread of the executor, which reads for ever.
+        os._exit(1)
 
     def report():
         expected[unnamed.get_name()] = "Event.wait"
