@@ -6,6 +6,7 @@ import importlib.util
 import os
 import shutil
 import socket
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -61,6 +62,20 @@ def c_compiler() -> str:
     if compiler is None:
         pytest.skip("needs a C compiler")
     return compiler
+
+
+@pytest.fixture(scope="session")
+def in_pid_namespace() -> tuple[str, ...]:
+    """A command that runs another one as the first process of a PID namespace that shows in its /proc; skips the
+    test where there can be none.
+    """
+    if shutil.which("unshare") is None:
+        pytest.skip("needs unshare (util-linux)")
+    command = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
+    done = subprocess.run([*command, "true"], capture_output=True, text=True, timeout=60)
+    if done.returncode != 0:
+        pytest.skip(f"no PID namespace can be made here: {done.stderr.strip()}")
+    return command
 
 
 @pytest.fixture(autouse=True)

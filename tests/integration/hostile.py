@@ -89,6 +89,13 @@ def rung(process: Any, source: str) -> tuple[str, str]:
     return next(((state, reason) for name, state, reason in process["rungs"] if name == source), ("", ""))
 
 
+def skip_without(process: Any, source: str) -> None:
+    """Skips the test where the machine has not got this way; one that fails is a matter of the test."""
+    state, reason = rung(process, source)
+    if state in ("refused", "absent"):
+        pytest.skip(f"no {source} here: {reason}")
+
+
 @contextmanager
 def ready(*command: str | Path) -> Iterator[int]:
     """A program that has said that it is ready."""

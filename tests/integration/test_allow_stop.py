@@ -25,7 +25,7 @@ from tests.integration.bad_targets import (
     status,
     thread_states,
 )
-from tests.integration.hostile import build, hostile, ready, rung, seen_by
+from tests.integration.hostile import build, hostile, ready, rung, seen_by, skip_without
 
 PERF = "perf samples"
 STOP = "thread stop"
@@ -77,9 +77,7 @@ def test_a_stop_gives_what_nothing_else_does_and_harms_nobody(binary: Path) -> N
         incomplete = {thread["tid"] for thread in before["threads"] if not thread["complete"]}
         assert incomplete
         [process] = engine.capture([target.pid], bpf=False, stop=[target.pid])
-        state, reason = rung(process, STOP)
-        if state == "refused":
-            pytest.skip(f"no ptrace here: {reason}")
+        skip_without(process, STOP)
         assert process["stopped_us"] > 0
         counters = {thread["tid"]: (thread["run_ns"], thread["slices"]) for thread in before["threads"]}
         stopped = []
@@ -130,8 +128,7 @@ def test_a_running_thread_is_stopped_where_it_cannot_be_sampled(tmp_path: Path) 
         while stopped != {"spin", "compute"}:  # who yields all the time may not get on a CPU in time to stop
             assert time.monotonic() < end, stopped
             process = seen_by(program, pid)
-            if rung(process, STOP)[0] == "refused":
-                pytest.skip("no ptrace here")
+            skip_without(process, STOP)
             assert rung(process, PERF)[0] != "used"
             for thread in process["threads"]:
                 if thread["stack_from"] == "stop":
@@ -167,9 +164,10 @@ def test_the_tool_says_for_how_long_it_stopped_whom(binary: Path) -> None:
         assert "pc_sp" in stacks_from(plain.report)
         seen = look(str(target.pid), "--json", "--no-bpf", "--allow-stop")
         assert seen.code == 0
-        if "stop" not in stacks_from(seen.report):
-            refused = [line for line in seen.report["coverage"] if line["source"] == STOP]
-            pytest.skip(f"no ptrace here: {refused}")
+        (line,) = (line for line in seen.report["coverage"] if line["source"] == STOP)
+        if line["state"] == "refused":
+            pytest.skip(f"no ptrace here: {line['reason']}")
+        assert "stop" in stacks_from(seen.report)
         assert seen.report["cost"]["stopped_us"][str(target.pid)] > 0
         assert all(
             microseconds == 0

@@ -19,7 +19,7 @@ import pytest
 
 from pyhangtrace import _native
 from tests.integration.bad_targets import TARGETS, compile_c
-from tests.integration.hostile import ROOT, build, hostile, ready, rung, seen_by
+from tests.integration.hostile import ROOT, build, hostile, ready, rung, seen_by, skip_without
 
 EBPF = "ebpf registers"
 PERF = "perf samples"
@@ -43,18 +43,12 @@ def binary(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return build(tmp_path_factory.mktemp("ladder"), *request.param.split())
 
 
-def skip_without_bpf(process: Any) -> None:
-    state, reason = rung(process, EBPF)
-    if state != "used":
-        pytest.skip(f"no registers from BPF here: {state or 'not asked for'} ({reason})")
-
-
 @pytest.mark.root
 def test_with_bpf_every_stack_is_complete_and_right(binary: Path) -> None:
     with hostile(binary) as target:
         engine = _native.Engine()
         [process] = engine.capture([target.pid])
-        skip_without_bpf(process)
+        skip_without(process, EBPF)
         threads = [thread for thread in process["threads"] if thread["tid"] in target.threads]
         assert len(threads) == len(target.threads)
         for thread in threads:
@@ -77,13 +71,15 @@ def test_with_bpf_every_stack_is_complete_and_right(binary: Path) -> None:
 def test_without_rights_stacks_are_cut_short_and_never_wrong(binary: Path) -> None:
     if shutil.which("setpriv") is None:
         pytest.skip("needs setpriv")
+    loads = [*AS_NOBODY, sys.executable, "-c", "from pyhangtrace import _native"]
+    if subprocess.run(loads, cwd=ROOT, capture_output=True, timeout=60).returncode != 0:
+        pytest.skip("another user may not run this tree")
     command = [*AS_NOBODY, sys.executable, "-c", CAPTURE.format(True)]
     with hostile(binary, *AS_NOBODY) as target:
         done = subprocess.run(
             [*command, str(target.pid)], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
         )
-        if done.returncode != 0:
-            pytest.skip(f"another user may not run this tree: {done.stderr.strip().splitlines()[-1:]}")
+        assert done.returncode == 0, done.stderr
         [process] = json.loads(done.stdout)
         threads = [thread for thread in process["threads"] if thread["tid"] in target.threads]
         assert len(threads) == len(target.threads)
@@ -105,7 +101,7 @@ def test_with_bpf_stacks_are_those_of_gdb(binary: Path) -> None:
         pytest.skip("needs gdb")
     with hostile(binary) as target:
         [process] = _native.Engine().capture([target.pid])
-        skip_without_bpf(process)
+        skip_without(process, EBPF)
         seen = gdb_stacks(target.pid)
         compared = 0
         for thread in process["threads"]:
@@ -145,19 +141,13 @@ def gdb_stacks(pid: int) -> dict[int, list[int]]:
     return {tid: distinct(frames) for tid, frames in stacks.items()}
 
 
-def skip_without_perf(process: Any) -> None:
-    state, reason = rung(process, PERF)
-    if state not in ("used", "limited"):
-        pytest.skip(f"no perf samples here: {state or 'not asked for'} ({reason})")
-
-
 def until_sampled(pid: int, *names: str) -> tuple[Any, dict[str, Any]]:
     """A picture in which all these threads (by comm) were sampled twice at least; the CPUs may be taken for long."""
     engine = _native.Engine()
     end = time.monotonic() + DEADLINE_S
     while True:
         [process] = engine.capture([pid])
-        skip_without_perf(process)
+        skip_without(process, PERF)
         threads = {thread["comm"]: thread for thread in process["threads"] if thread["comm"] in names}
         taken = [thread["samples"]["count"] if thread["samples"] else 0 for thread in threads.values()]
         if len(taken) == len(names) and min(taken) >= 2:
@@ -205,7 +195,7 @@ def test_samples_leave_no_descriptor_open(tmp_path: Path) -> None:
     engine = _native.Engine()
     with ready(binary) as pid:
         [process] = engine.capture([pid])
-        skip_without_perf(process)
+        skip_without(process, PERF)
         assert not open_events()
         engine.capture([pid])
         assert not open_events()
@@ -225,7 +215,7 @@ def test_more_running_threads_than_files_may_be_open(tmp_path: Path) -> None:
     binary = compile_c(TARGETS / "spinning.c", tmp_path / "spinning")
     with ready(binary) as pid:
         [process] = _native.Engine().capture([pid])
-        skip_without_perf(process)
+        skip_without(process, PERF)
         # What is free is counted from the lowest free number, and 64 are left for others.
         few = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (66, 66)); " + CAPTURE.format(
             False

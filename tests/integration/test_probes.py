@@ -478,11 +478,8 @@ def test_each_missing_right_comes_with_its_fix() -> None:
     assert answers["bcc"][0] == "used"
 
 
-def test_ids_are_those_of_our_pid_namespace(target_program: Path) -> None:
+def test_ids_are_those_of_our_pid_namespace(target_program: Path, in_pid_namespace: tuple[str, ...]) -> None:
     """As in a container: the tool and its target see other numbers than the kernel's first namespace."""
-    unshare = shutil.which("unshare")
-    if unshare is None:
-        pytest.skip("needs unshare (util-linux)")
     program = (
         "import json, os, subprocess, sys; sys.path.insert(0, sys.argv[1])\n"
         "from pyhangtrace.collect import probes\n"
@@ -498,14 +495,7 @@ def test_ids_are_those_of_our_pid_namespace(target_program: Path) -> None:
         " e and [[k.tid, k.woke, k.count] for k in e.wakers]]).encode())\n"
     )
     inside = [sys.executable, "-W", "ignore", "-c", program, str(ROOT), str(target_program)]
-    done = subprocess.run(
-        [unshare, "--pid", "--fork", "--mount-proc", "--kill-child", *inside],
-        capture_output=True,
-        timeout=90,
-        check=False,
-    )
-    if done.returncode and b"unshare" in done.stderr:
-        pytest.skip(f"no new PID namespace here: {done.stderr.decode().strip()}")
+    done = subprocess.run([*in_pid_namespace, *inside], stdout=subprocess.PIPE, timeout=90, check=True)
     reason, pid, tids, waits, wakers = json.loads(done.stdout)
     assert pid < 50, "the numbers would not tell the namespaces apart"
     assert (waits, wakers) == (25, [[tids[0], tids[1], 25]]), reason
