@@ -16,6 +16,7 @@ import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -423,23 +424,28 @@ def test_a_deadline_is_kept_and_said() -> None:
     assert time.monotonic() - began < 20
 
 
-def test_without_rights_it_says_what_is_needed() -> None:
+def without_rights(program: str) -> Any:
+    """What a Python program prints as JSON that has the root of this tree as its argument, and no capability."""
     setpriv = shutil.which("setpriv")
     if setpriv is None:
         pytest.skip("needs setpriv (util-linux)")
-    program = (
-        "import json, os, sys; sys.path.insert(0, sys.argv[1])\n"
-        "from pyhangtrace.collect import probes\n"
-        "with probes.start([os.getpid()]) as run: status = run.finish(deadline_s=30).status\n"
-        "os.write(1, json.dumps([status.state.value, status.reason, status.fix]).encode())\n"
-    )
     done = subprocess.run(
         [setpriv, "--bounding-set=-all", "--inh-caps=-all", sys.executable, "-c", program, str(ROOT)],
         capture_output=True,
         timeout=60,
         check=True,
     )
-    state, reason, fix = json.loads(done.stdout)
+    return json.loads(done.stdout)
+
+
+def test_without_rights_it_says_what_is_needed() -> None:
+    program = (
+        "import json, os, sys; sys.path.insert(0, sys.argv[1])\n"
+        "from pyhangtrace.collect import probes\n"
+        "with probes.start([os.getpid()]) as run: status = run.finish(deadline_s=30).status\n"
+        "os.write(1, json.dumps([status.state.value, status.reason, status.fix]).encode())\n"
+    )
+    state, reason, fix = without_rights(program)
     assert state == "refused"
     assert reason.startswith("the kernel refuses BPF programs to this user")
     assert "run as root" in fix
@@ -455,22 +461,13 @@ def test_everything_works_for_root() -> None:
 
 
 def test_each_missing_right_comes_with_its_fix() -> None:
-    setpriv = shutil.which("setpriv")
-    if setpriv is None:
-        pytest.skip("needs setpriv (util-linux)")
     program = (
         "import json, os, sys; sys.path.insert(0, sys.argv[1])\n"
         "from pyhangtrace.probes.capability import probe_capabilities\n"
         "answers = {c.source: [c.state.value, c.fix] for c in probe_capabilities()}\n"
         "os.write(1, json.dumps(answers).encode())\n"
     )
-    done = subprocess.run(
-        [setpriv, "--bounding-set=-all", "--inh-caps=-all", sys.executable, "-c", program, str(ROOT)],
-        capture_output=True,
-        timeout=60,
-        check=True,
-    )
-    answers = json.loads(done.stdout)
+    answers = without_rights(program)
     for source in ("bpf", "perf events", "ebpf"):
         state, fix = answers[source]
         assert state == "refused", source
