@@ -16,6 +16,11 @@ import pytest
 #: Minor versions that are looked for, with "t" for the free-threaded build.
 VERSIONS = ("3.8", "3.9", "3.10", "3.11", "3.12", "3.13", "3.13t", "3.14", "3.14t", "3.15", "3.15t")
 
+#: Where distributions put the Python of their own, which is often built in another way.
+SYSTEM = Path("/usr/bin/python3")
+#: What `interpreter` knows: the versions, and the system's own.
+EVERY = (*VERSIONS, "system")
+
 ASK = (
     "import ctypes, json, multiprocessing, sys, sysconfig\n"
     "print('%d.%d' % sys.version_info[:2] + ('t' if sysconfig.get_config_var('Py_GIL_DISABLED') else ''))\n"
@@ -64,7 +69,11 @@ def find(version: str) -> Path | None:
 
 
 def interpreter(version: str) -> str:
-    """Path of an interpreter of a version; skips the test if there is none."""
+    """Path of an interpreter out of `EVERY`; skips the test if there is none."""
+    if version == "system":
+        if not SYSTEM.exists():
+            pytest.skip("the system has no Python")
+        return str(SYSTEM)
     if (path := find(version)) is None:
         pytest.skip(f"no Python {version} here")
     return str(path)

@@ -11,20 +11,16 @@ from typing import Any
 import pytest
 
 from pyhangtrace import _native
-from tests.versions.interpreters import VERSIONS, interpreter
+from tests.versions.interpreters import EVERY, interpreter
 
 TARGET = Path(__file__).with_name("nesting_target.py")
 DEADLINE_S = 30.0
 LOOP = ("_PyEval_EvalFrameDefault", "_TAIL_CALL_")
 
 
-@pytest.fixture(params=[*VERSIONS, "system"])
+@pytest.fixture(params=EVERY)
 def python(request: pytest.FixtureRequest) -> str:
-    if request.param != "system":
-        return interpreter(request.param)
-    if not Path("/usr/bin/python3").exists():
-        pytest.skip("the system has no Python")
-    return "/usr/bin/python3"
+    return interpreter(request.param)
 
 
 def at_rest(process: Any, tids: set[int]) -> bool:

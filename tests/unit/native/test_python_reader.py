@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.versions.interpreters import VERSIONS, interpreter, version_of
+from tests.versions.interpreters import EVERY, interpreter, version_of
 
 HERE = Path(__file__).resolve().parent
 BUILD = Path(os.environ.get("HT_NATIVE_BUILD", HERE.parents[2] / "build" / "native" / "native"))
@@ -27,13 +27,9 @@ pytestmark = pytest.mark.skipif(not TOOL.exists(), reason="needs the native test
 Report = dict[str, Any]
 
 
-@pytest.fixture(params=[*VERSIONS, "system"])
+@pytest.fixture(params=EVERY)
 def python(request: pytest.FixtureRequest) -> str:
-    if request.param != "system":
-        return interpreter(request.param)
-    if not Path("/usr/bin/python3").exists():
-        pytest.skip("the system has no Python")
-    return "/usr/bin/python3"
+    return interpreter(request.param)
 
 
 @contextlib.contextmanager
