@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.targets import running
+
 START = "import sys; from pyhangtrace.cli.entry import start; sys.exit(start())"
 PROGRAM = """\
 #include <stdio.h>
@@ -67,22 +69,17 @@ def line_of(text: str) -> int:
 
 
 def test_lines_and_inlined_functions(program: Path) -> None:
-    with subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n"
-            plain = attach(process.pid)
-            report = attach(process.pid, "--lines")
-        finally:
-            process.kill()
-    frames = stack(report, process.pid)
+    with running(program) as pid:
+        plain = attach(pid)
+        report = attach(pid, "--lines")
+    frames = stack(report, pid)
     at = frames.index(("innermost", line_of("read(fd"), "inlined"))
     assert frames[at + 1 : at + 3] == [
         ("middle", line_of("innermost(fd) + 1"), "inlined"),
         ("main", line_of("middle(0)"), "cfi"),
     ]
     assert report["verdict"] == plain["verdict"]
-    assert not [frame for frame in stack(plain, process.pid) if frame[1] is not None]
+    assert not [frame for frame in stack(plain, pid) if frame[1] is not None]
     [line] = [line for line in report["coverage"] if line["source"] == "source lines"]
     assert line["state"] == "used"
     assert not [line for line in plain["coverage"] if line["source"] == "source lines"]

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.targets import until
 from tests.versions.interpreters import VERSIONS, interpreter
-from tests.versions.test_tasks import picture, running
+from tests.versions.test_tasks import running
 
 TARGET = Path(__file__).with_name("deep_target.py")
 
@@ -15,8 +16,8 @@ TARGET = Path(__file__).with_name("deep_target.py")
 @pytest.mark.parametrize("version", VERSIONS)
 def test_both_ends_of_a_deep_recursion_are_shown_or_the_cut_is_told(version: str) -> None:
     with running(interpreter(version), "-c", TARGET.read_text()) as truth:
-        process = picture(
-            truth["pid"], lambda process: all(thread["syscall"] == 202 for thread in process["threads"])
+        process = until(
+            lambda process: all(thread["syscall"] == 202 for thread in process["threads"]), truth["pid"]
         )
     [deep] = [thread for thread in process["threads"] if thread["python_name"] == "deep"]
     [main] = [thread for thread in process["threads"] if thread["tid"] == process["pid"]]

@@ -6,17 +6,17 @@ import contextlib
 import json
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pyhangtrace import _native
+from tests.targets import until
 from tests.versions.interpreters import VERSIONS, interpreter
 
 TARGET = Path(__file__).with_name("task_target.py")
-DEADLINE_S = 30.0
 
 
 @contextlib.contextmanager
@@ -30,17 +30,6 @@ def running(*command: str | Path) -> Iterator[dict[str, Any]]:
             process.kill()
 
 
-def picture(pid: int, condition: Callable[[Any], bool], **options: Any) -> Any:
-    """The first picture that fulfils the condition, within the deadline."""
-    engine = _native.Engine()
-    end = time.monotonic() + DEADLINE_S
-    while True:
-        [process] = engine.capture([pid], **options)
-        if condition(process):
-            return process
-        assert time.monotonic() < end, process
-
-
 def at_rest(process: Any) -> bool:
     return bool(process["tasks"]) and not any(task["moved"] for task in process["tasks"])
 
@@ -52,7 +41,7 @@ def places(task: Any) -> list[list[Any]]:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_tasks_are_what_the_program_says(version: str) -> None:
     with running(interpreter(version), "-c", TARGET.read_text()) as truth:
-        process = picture(truth["pid"], at_rest, named_locals={"holding": ["lock._locked", "event"]})
+        process = until(at_rest, truth["pid"], named_locals={"holding": ["lock._locked", "event"]})
     found = {task["name"]: task for task in process["tasks"]}
     said = truth["tasks"]
     pending = {name for name, task in said.items() if not task["done"]}
@@ -99,7 +88,7 @@ def test_tasks_are_what_the_program_says(version: str) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_task_that_blocks_its_thread(version: str) -> None:
     with running(interpreter(version), "-c", TARGET.read_text(), "block") as truth:
-        process = picture(truth["pid"], at_rest)
+        process = until(at_rest, truth["pid"])
     (task,) = (task for task in process["tasks"] if task["name"] == "blocked")
     assert task["current"]
     assert task["awaits"] is None

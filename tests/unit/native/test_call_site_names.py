@@ -5,15 +5,12 @@ from __future__ import annotations
 import platform
 import shutil
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pyhangtrace import _native
-
-DEADLINE_S = 20.0
+from tests.targets import running, until, waits_in_read
 
 LIBRARY = """\
 #include <unistd.h>
@@ -95,20 +92,8 @@ def build(directory: Path, options: list[str], *, static: bool = False) -> Path:
 
 def frames(program: Path) -> list[Any]:
     """The stack of the main thread, once it waits in read."""
-    engine = _native.Engine()
-    with subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n"
-            end = time.monotonic() + DEADLINE_S
-            while True:
-                [captured] = engine.capture([process.pid], python=False)
-                thread = captured["threads"][0]
-                if thread["syscall"] == 0 and not thread["moved"]:
-                    return list(thread["frames"])
-                assert time.monotonic() < end, captured
-        finally:
-            process.kill()
+    with running(program) as pid:
+        return list(until(waits_in_read, pid, python=False)["threads"][0]["frames"])
 
 
 @pytest.mark.parametrize("call", CALLS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import pickle
@@ -10,41 +9,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pyhangtrace import _native
+from tests.targets import running, until
 
 HERE = Path(__file__).parent
 DEADLINE_S = 20.0
-
-
-@contextlib.contextmanager
-def running(*command: str | Path, ready: bool = True, **options: Any) -> Iterator[int]:
-    """A process, after it has printed "ready", killed at the end."""
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **options
-    ) as process:
-        try:
-            assert process.stdout is not None
-            assert not ready or process.stdout.readline() == "ready\n"
-            yield process.pid
-        finally:
-            process.kill()
-
-
-def until(condition: Callable[[Any], bool], pid: int, engine: Any = None, **options: Any) -> Any:
-    """The first capture of a process that fulfils the condition, within the deadline."""
-    engine = engine or _native.Engine()
-    end = time.monotonic() + DEADLINE_S
-    while True:
-        [process] = engine.capture([pid], **options)
-        if condition(process):
-            return process
-        assert time.monotonic() < end, process
 
 
 def by_name(process: Any) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from pyhangtrace import _native
+from tests.targets import running
 
 DEADLINE_S = 20.0
 SOURCE = Path(__file__).parent / "shared_lock_target.c"
@@ -31,16 +32,9 @@ def binary(tmp_path_factory: pytest.TempPathFactory, c_compiler: str) -> Path:
 @contextmanager
 def part(binary: Path, name: str, file: Path, *, namespace: bool = False) -> Iterator[int]:
     """The pid of what plays a part, once it is ready; of one in a pid namespace that of unshare above it."""
-    command = [str(binary), name, str(file)]
-    if namespace:
-        command = ["unshare", "--pid", "--fork", "--kill-child", *command]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n"
-            yield process.pid
-        finally:
-            process.kill()
+    apart = ("unshare", "--pid", "--fork", "--kill-child") if namespace else ()
+    with running(*apart, binary, name, file) as pid:
+        yield pid
 
 
 def waiting_thread(pids: list[int]) -> Any:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import re
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from pyhangtrace import _native
+from tests.targets import running
 
 HERE = Path(__file__).parent
 ASKED = 400
@@ -130,17 +130,6 @@ def everything(chain: Chain) -> tuple[list[Position], list[str]]:
     return [where for _, where in chain], [name for name, _ in chain[:-1]]
 
 
-@contextlib.contextmanager
-def running(program: Path, debug: Path | None = None) -> Iterator[Target]:
-    with subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n"
-            yield Target(process.pid, program, debug or program)
-        finally:
-            process.kill()
-
-
 BUILDS = {
     "gcc, DWARF 4": ("g++", "-gdwarf-4"),
     "gcc, DWARF 5": ("g++", "-gdwarf-5"),
@@ -194,7 +183,8 @@ def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 def test_own_programs(program: Path, tool: str) -> None:
     if shutil.which(tool) is None:
         pytest.skip(f"needs {tool}")
-    with running(program) as target:
+    with running(program) as pid:
+        target = Target(pid, program, program)
         compare(target, tool)
 
 
@@ -208,17 +198,20 @@ def test_a_separate_debug_file(program: Path, tmp_path: Path) -> None:
     debug = tmp_path / "stripped.debug"
     subprocess.run(["objcopy", "--only-keep-debug", program, debug], check=True, timeout=60)
     subprocess.run(["strip", "--strip-all", stripped], check=True, timeout=60)
-    with running(stripped) as target:
+    with running(stripped) as pid:
+        target = Target(pid, stripped, stripped)
         addresses = Target(target.pid, stripped, program).some_addresses()
         assert not any(target.ours(addresses))
     subprocess.run(["objcopy", f"--add-gnu-debuglink={debug}", stripped], check=True, timeout=60)
-    with running(stripped, program) as target:
+    with running(stripped) as pid:
+        target = Target(pid, stripped, program)
         compare(target, "addr2line")
 
 
 @pytest.mark.parametrize("program", ["gcc, DWARF 5"], indirect=True)
 def test_without_time_there_is_no_answer_and_it_is_said(program: Path) -> None:
-    with running(program) as target:
+    with running(program) as pid:
+        target = Target(pid, program, program)
         began = time.monotonic()
         bias = target.bias()
         found, problems = _native.Engine().source_lines(
@@ -242,15 +235,8 @@ def test_pythons(library: Path) -> None:
         pytest.skip("needs addr2line")
     interpreter = library.parent.parent / "bin" / "python3"
     code = "print('ready', flush=True); input()"
-    with subprocess.Popen(
-        [interpreter, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        try:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n"
-            compare(Target(process.pid, library, library), tool)
-        finally:
-            process.kill()
+    with running(interpreter, "-c", code) as pid:
+        compare(Target(pid, library, library), tool)
 
 
 def test_nothing_is_known_of_what_is_no_code_and_of_a_process_that_is_gone() -> None:

@@ -10,17 +10,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pyhangtrace import _native
+from tests.targets import running, until, waits_in_read
 
 HERE = Path(__file__).parent
-DEADLINE_S = 20.0
 NOBODY = 65534
 
 
@@ -74,30 +72,10 @@ def built(original: Built, tmp_path: Path) -> Built:
     return copy
 
 
-@contextlib.contextmanager
-def running(command: Sequence[str | Path], **options: Any) -> Iterator[int]:
-    """The target, once it is ready; its pid."""
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **options
-    ) as process:
-        try:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n"
-            yield process.pid
-        finally:
-            process.kill()
-
-
 def settled(pid: int, *, python: bool = False) -> dict[str, Any]:
     """The main thread, once it waits in read."""
-    engine = _native.Engine()
-    end = time.monotonic() + DEADLINE_S
-    while True:
-        [process] = engine.capture([pid], python=python)
-        thread = process["threads"][0]
-        if thread["syscall"] == 0 and thread["frames"] and not thread["moved"]:
-            return thread
-        assert time.monotonic() < end, process
+    thread: dict[str, Any] = until(waits_in_read, pid, python=python)["threads"][0]
+    return thread
 
 
 def functions(pid: int) -> list[str]:
@@ -105,7 +83,7 @@ def functions(pid: int) -> list[str]:
 
 
 def test_a_stripped_library_shows_what_it_exports_and_nothing_made_up(built: Built) -> None:
-    with running([built.program, built.library]) as pid:
+    with running(built.program, built.library) as pid:
         names = functions(pid)
     assert "exported_wait" in names
     assert names[names.index("exported_wait") - 1] == ""
@@ -113,7 +91,7 @@ def test_a_stripped_library_shows_what_it_exports_and_nothing_made_up(built: Bui
 
 def test_names_from_a_debug_file_beside_the_library(built: Built) -> None:
     run("objcopy", f"--add-gnu-debuglink={built.debug}", built.library)
-    with running([built.program, built.library]) as pid:
+    with running(built.program, built.library) as pid:
         names = functions(pid)
         assert names[names.index("exported_wait") - 1] == "local_wait"
         # Of another build: worthless.
@@ -144,13 +122,13 @@ def test_a_container_with_debug_files_behind_an_absolute_link(built: Built) -> N
     debug.parent.mkdir()
     shutil.copy2(built.debug, debug)
     (root / "usr/lib/debug").symlink_to("/srv/debug")
-    with running(["/symbol_target", "/lib/libwork.so"], preexec_fn=lambda: os.chroot(root)) as pid:
+    with running("/symbol_target", "/lib/libwork.so", preexec_fn=lambda: os.chroot(root)) as pid:
         names = functions(pid)
     assert names[names.index("exported_wait") - 1] == "local_wait"
 
 
 def test_a_deleted_library(built: Built) -> None:
-    with running([built.program, built.library]) as pid:
+    with running(built.program, built.library) as pid:
         built.library.unlink()
         thread = settled(pid)
     names = [frame[1] for frame in thread["frames"]]
@@ -160,7 +138,7 @@ def test_a_deleted_library(built: Built) -> None:
 
 def test_a_replaced_library_is_not_read_for_the_old_one(built: Built) -> None:
     """A new build under the same name, with another function at the place where the thread waits."""
-    with running([built.program, built.library]) as pid:
+    with running(built.program, built.library) as pid:
         replace_by_another(built)
         names = functions(pid)
     assert "wrong" not in names
@@ -178,7 +156,7 @@ def replace_by_another(built: Built) -> None:
 @pytest.mark.root
 def test_without_the_right_to_map_files(built: Built) -> None:
     """What a user without privileges sees of his own process: the path is taken, once memory agrees with it."""
-    with reachable(built), running([built.program, built.library], user=NOBODY, group=NOBODY) as pid:
+    with reachable(built), running(built.program, built.library, user=NOBODY, group=NOBODY) as pid:
         settled(pid)
         names = unprivileged(lambda: functions(pid))
         assert "exported_wait" in names
@@ -193,7 +171,7 @@ def test_without_the_right_to_map_files(built: Built) -> None:
 @pytest.mark.root
 def test_a_library_that_may_not_be_read(built: Built) -> None:
     """It was mapped before its rights were taken away."""
-    with reachable(built), running([built.program, built.library], user=NOBODY, group=NOBODY) as pid:
+    with reachable(built), running(built.program, built.library, user=NOBODY, group=NOBODY) as pid:
         settled(pid)
         built.library.chmod(0)
         assert "exported_wait" in unprivileged(lambda: functions(pid))
@@ -205,7 +183,7 @@ def test_a_library_linked_at_a_high_address(built: Built) -> None:
         *("cc", "-O2", "-shared", "-fPIC", "-DLIBRARY", "-Wl,-Ttext-segment=0x7ffff0000000"),
         *(HERE / "symbol_target.c", "-o", built.library),
     )
-    with running([built.program, built.library]) as pid:
+    with running(built.program, built.library) as pid:
         names = functions(pid)
     assert names[names.index("exported_wait") - 1] == "local_wait"
     assert "main" in names
@@ -256,7 +234,7 @@ def test_a_library_in_a_memory_file(built: Built) -> None:
         "print('ready', flush=True)\n"
         "library.exported_wait(0)\n"
     )
-    with running([sys.executable, "-c", program, built.library]) as pid:
+    with running(sys.executable, "-c", program, built.library) as pid:
         names = functions(pid)
     assert "exported_wait" in names
 
@@ -318,7 +296,7 @@ def test_code_made_at_run_time_is_named_by_its_perf_map(sharing: str, namespace:
         if os.geteuid() != 0:
             pytest.skip("needs root to make a pid namespace")
         command = ["unshare", "--pid", "--fork", "--kill-child", *command]
-    with running(command) as pid:
+    with running(*command) as pid:
         if namespace:
             [child] = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
             pid = int(child)
@@ -363,7 +341,7 @@ def test_python_with_perf_support_shows_each_function_once(python: str) -> None:
     )
     if not answer.stdout.startswith("True"):
         pytest.skip("this Python has no perf support")
-    with running([python, "-X", "perf", "-c", PERF_PROGRAM]) as pid:
+    with running(python, "-X", "perf", "-c", PERF_PROGRAM) as pid:
         try:
             assert Path(f"/tmp/perf-{pid}.map").exists()
             thread = settled(pid, python=True)
