@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
-from tests.hangs.attach import ATTACH_DEADLINE_S, tool
+from tests.hangs.attach import look
 from tests.hangs.facts import Case, Facts, Program
 from tests.hangs.processes import Member, running
 from tests.primitives.outcome import Notes
@@ -59,13 +58,7 @@ def attach(kind: str, program: Program, *options: str) -> Attached:
     first = next(iter(program.members))
     case = Case(kind=kind, summary="", programs=(program,), attach=(first,), facts=Facts(state=frozenset()))
     with running(case) as stage:
-        done = subprocess.run(
-            [*tool(), "attach", str(stage.members[first].pid), "--json", *options],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=ATTACH_DEADLINE_S,
-            check=False,
-        )
+        done = look(stage.members[first].pid, *options)
         if done.returncode not in (0, 3):
             raise RuntimeError(f"{kind}: {done.stderr.decode(errors='replace')[-1000:]}")
         return Attached(json.loads(done.stdout), dict(stage.members))

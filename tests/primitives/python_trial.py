@@ -9,6 +9,7 @@ from typing import Any
 from tests.hangs.facts import Program, Waits
 from tests.primitives.attached import Attached, attach
 from tests.primitives.outcome import Notes, Result
+from tests.primitives.parts import held_by, try_parts
 from tests.primitives.python_rows import Owner, PythonRow
 
 _PROGRAM = Path(__file__).parent / "programs" / "python"
@@ -16,15 +17,12 @@ _PROGRAM = Path(__file__).parent / "programs" / "python"
 
 def try_row(row: PythonRow, interpreter: str) -> Result:
     """Hangs the primitive under this interpreter, looks, and compares. Raises NotReached."""
-    notes = Notes(proof=row.proof, recorded=row.owner is not Owner.NOBODY)
-    if row.members:
-        _cycle(row, row.mode, row.members, notes, interpreter)
-    else:
-        _held(row, notes, interpreter)
-        if row.ring:
-            members = tuple(f"member{i}" for i in range(row.ring))
-            _cycle(row, f"ring{row.ring}", members, notes, interpreter)
-    return notes.result()
+    return try_parts(
+        row,
+        recorded=row.owner is not Owner.NOBODY,
+        held=lambda notes: _held(row, notes, interpreter),
+        cycle=lambda notes, mode, roles: _cycle(row, mode, roles, notes, interpreter),
+    )
 
 
 def _look(row: PythonRow, mode: str, wanted: Mapping[str, Waits], interpreter: str) -> Attached:
@@ -32,10 +30,7 @@ def _look(row: PythonRow, mode: str, wanted: Mapping[str, Waits], interpreter: s
 
 
 def _held(row: PythonRow, notes: Notes, interpreter: str) -> None:
-    wanted = {"waiter": row.waiter}
-    if row.holder is not None:
-        wanted["holder"] = row.holder
-    look = _look(row, row.mode, wanted, interpreter)
+    look = _look(row, row.mode, held_by(row), interpreter)
     wait = look.wait_of("waiter")
     if row.kinds:
         notes.cell("object", _object_problem(row, wait, look))

@@ -10,6 +10,7 @@ from tests.hangs.facts import Program, Waits
 from tests.primitives.attached import Attached, attach
 from tests.primitives.build import build
 from tests.primitives.outcome import Notes, Result
+from tests.primitives.parts import held_by, try_parts
 from tests.primitives.rows import Flavour, Owner, Row
 
 _DEVIATION = {
@@ -20,15 +21,12 @@ _DEVIATION = {
 
 def try_row(row: Row, folder: Path) -> Result:
     """Hangs the primitive, looks, and compares. Raises Unavailable, NotReached."""
-    notes = Notes(proof=row.proof, recorded=row.owner is not Owner.NOBODY)
-    if row.members:
-        _cycle(row, row.mode, row.members, notes, folder)
-    else:
-        _held(row, notes, folder)
-        if row.ring:
-            members = tuple(f"member{i}" for i in range(row.ring))
-            _cycle(row, f"ring{row.ring}", members, notes, folder)
-    return notes.result()
+    return try_parts(
+        row,
+        recorded=row.owner is not Owner.NOBODY,
+        held=lambda notes: _held(row, notes, folder),
+        cycle=lambda notes, mode, roles: _cycle(row, mode, roles, notes, folder),
+    )
 
 
 def _look(row: Row, mode: str, wanted: Mapping[str, Waits], folder: Path) -> Attached:
@@ -41,10 +39,7 @@ def _look(row: Row, mode: str, wanted: Mapping[str, Waits], folder: Path) -> Att
 
 
 def _held(row: Row, notes: Notes, folder: Path) -> None:
-    wanted = {"waiter": row.waiter}
-    if row.holder is not None:
-        wanted["holder"] = row.holder
-    look = _look(row, row.mode, wanted, folder)
+    look = _look(row, row.mode, held_by(row), folder)
     wait = look.wait_of("waiter")
     notes.cell("object", _object_problem(row, wait, look))
     notes.cell("holder", _holder_problem(row, wait, look))
