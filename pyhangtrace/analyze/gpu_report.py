@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from dataclasses import fields
+from typing import Any
 
 from pyhangtrace.analyze.finding import Case, Finding
 from pyhangtrace.analyze.gpu_devices import bus_of, cuda_of, fault_of, xids_at
 from pyhangtrace.model.evidence import Evidence
-from pyhangtrace.model.gpu import DriverGpu, GpuFacts, Prepared, PreparedExtra
+from pyhangtrace.model.gpu import DriverGpu, GpuFacts, GpuState, Prepared, PreparedExtra
 from pyhangtrace.model.kinds import Kind, State, WaitKind
 from pyhangtrace.model.report import Gpu
 
@@ -25,38 +27,10 @@ def gpus_of(evidence: Evidence) -> tuple[Gpu, ...]:
 
 
 def _device(evidence: Evidence, gpu: GpuFacts) -> Gpu:
-    return Gpu(
-        index=gpu.index,
-        uuid=gpu.uuid,
-        name=gpu.name,
-        pids=gpu.pids,
-        utilization=gpu.utilization,
-        memory_used=gpu.memory_used,
-        power_w=gpu.power_w,
-        power_limit_w=gpu.power_limit_w,
-        xids=tuple(sorted({*gpu.xids, *xids_at(evidence, bus_of(gpu.bus))})),
-        bus=gpu.bus,
-        minor=gpu.minor,
-        memory_total=gpu.memory_total,
-        memory_utilization=gpu.memory_utilization,
-        memory_of={str(pid): size for pid, size in gpu.memory_of},
-        clock_sm=gpu.clock_sm,
-        clock_sm_max=gpu.clock_sm_max,
-        performance_state=gpu.performance_state,
-        temperature=gpu.temperature,
-        throttled=gpu.throttled,
-        ecc_uncorrected=gpu.ecc_uncorrected,
-        ecc_corrected=gpu.ecc_corrected,
-        rows_remapped=gpu.rows_remapped,
-        remap_failed=gpu.remap_failed,
-        pcie_replays=gpu.pcie_replays,
-        links=gpu.links,
-        links_down=gpu.links_down,
-        link_errors=gpu.link_errors,
-        recovery=gpu.recovery,
-        fabric=gpu.fabric,
-        problem=gpu.problem,
-    )
+    told: dict[str, Any] = {each.name: getattr(gpu, each.name) for each in fields(GpuState)}
+    told["xids"] = tuple(sorted({*gpu.xids, *xids_at(evidence, bus_of(gpu.bus))}))
+    told["memory_of"] = {str(pid): size for pid, size in gpu.memory_of}
+    return Gpu(**told)
 
 
 def _listed(evidence: Evidence, index: int, gpu: DriverGpu) -> Gpu:

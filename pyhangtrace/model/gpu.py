@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Generic, TypeVar
 
 
 class Prepared(str, Enum):
@@ -62,8 +63,11 @@ class CudaProcess:
     prepared: tuple[PreparedExtra, ...] = ()
 
 
+_Memory = TypeVar("_Memory")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GpuFacts:
+class GpuState(Generic[_Memory]):
     """One GPU as the management library describes it. None: the device, or this release, does not say.
 
     `bus` is "00000000:81:00.0"; `pids` and `memory_of` name processes as the host numbers them. `throttled` says why
@@ -86,7 +90,7 @@ class GpuFacts:
     minor: int | None = None
     memory_total: int | None = None
     memory_utilization: int | None = None
-    memory_of: tuple[tuple[int, int], ...] = ()
+    memory_of: _Memory
     clock_sm: int | None = None
     clock_sm_max: int | None = None
     performance_state: int | None = None
@@ -103,3 +107,10 @@ class GpuFacts:
     recovery: str | None = None
     fabric: str | None = None
     problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuFacts(GpuState[tuple[tuple[int, int], ...]]):
+    """What is seen of one GPU; `memory_of` are pairs of process and bytes."""
+
+    memory_of: tuple[tuple[int, int], ...] = ()

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from pyhangtrace.model.gpu import GpuState
 from pyhangtrace.model.kinds import (
     Confidence,
     Edge,
@@ -352,39 +353,10 @@ class MemoryReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gpu:
-    """One GPU. Clocks in MHz, temperature in °C; `memory_of` by process; what the fields mean: see `GpuFacts`."""
+class Gpu(GpuState[dict[str, int]]):
+    """One GPU. Clocks in MHz, temperature in °C; `memory_of` by process; what the fields mean: see `GpuState`."""
 
-    index: int
-    uuid: str
-    name: str
-    pids: tuple[int, ...] = ()
-    utilization: int | None = None
-    memory_used: int | None = None
-    power_w: float | None = None
-    power_limit_w: float | None = None
-    xids: tuple[int, ...] = ()
-    bus: str = ""
-    minor: int | None = None
-    memory_total: int | None = None
-    memory_utilization: int | None = None
     memory_of: dict[str, int] = field(default_factory=dict)
-    clock_sm: int | None = None
-    clock_sm_max: int | None = None
-    performance_state: int | None = None
-    temperature: int | None = None
-    throttled: tuple[str, ...] = ()
-    ecc_uncorrected: int | None = None
-    ecc_corrected: int | None = None
-    rows_remapped: int | None = None
-    remap_failed: bool | None = None
-    pcie_replays: int | None = None
-    links: int | None = None
-    links_down: tuple[int, ...] = ()
-    link_errors: tuple[int, ...] = ()
-    recovery: str | None = None
-    fabric: str | None = None
-    problem: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
