@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from pyhangtrace.analyze.blocked import Blocked, Standing
 from pyhangtrace.analyze.causes import died_of_oom
@@ -12,7 +12,6 @@ from pyhangtrace.analyze.memory import major_faults_per_s, weigh
 from pyhangtrace.analyze.next_steps import next_steps
 from pyhangtrace.analyze.phase import phase_of
 from pyhangtrace.analyze.progress import GOES_ON
-from pyhangtrace.analyze.report_frames import report_frame
 from pyhangtrace.analyze.scene import Key
 from pyhangtrace.analyze.source_lines import Places, places_of, with_lines
 from pyhangtrace.analyze.words import summary
@@ -28,7 +27,6 @@ from pyhangtrace.model.report import (
     Probe,
     Report,
     ReportCost,
-    ReportFrame,
     ReportHolder,
     ReportMemory,
     ReportProcess,
@@ -41,7 +39,6 @@ from pyhangtrace.model.report import (
     Waker,
     Workload,
 )
-from pyhangtrace.model.stacks import Frame
 from pyhangtrace.model.threads import TaskSample, ThreadSample
 
 # Any of a thread pool's hundred threads could end a wait on a condition; listing them all helps nobody.
@@ -61,6 +58,10 @@ def build(case: Case, finding: Finding) -> Report:
     memory = weigh(scene, dead_of_oom=oom)
     missing = scene.who.ranks_missing
     places = places_of(evidence)
+    probes = dict(evidence.probes)
+    tasks: dict[int, list[TaskSample]] = {}
+    for task in evidence.looks[-1].tasks:
+        tasks.setdefault(task.pid, []).append(task)
     return Report(
         tool_version=evidence.tool_version,
         host=evidence.host.name,
@@ -75,7 +76,10 @@ def build(case: Case, finding: Finding) -> Report:
             ranks_missing=missing,
             phase=phase_of(scene),
         ),
-        processes=tuple(_process(case, scene.processes[pid], ids, places) for pid in sorted(scene.processes)),
+        processes=tuple(
+            _process(case, scene.processes[pid], ids, places, probe=probes.get(pid), tasks=tasks.get(pid, ()))
+            for pid in sorted(scene.processes)
+        ),
         waits=tuple(_wait(case, case.waits[key], ids[key]) for key in order),
         collectives=case.matched.collectives,
         memory=memory,
@@ -135,10 +139,17 @@ def _wait(case: Case, wait: Blocked, identifier: str) -> Wait:
 # -- processes -----------------------------------------------------------------------------------------------
 
 
-def _process(case: Case, process: ProcessFacts, ids: dict[Key, str], places: Places) -> ReportProcess:
+def _process(
+    case: Case,
+    process: ProcessFacts,
+    ids: Mapping[Key, str],
+    places: Places,
+    *,
+    probe: ProbeEvidence | None,
+    tasks: Sequence[TaskSample],
+) -> ReportProcess:
     scene = case.scene
     identity = scene.who.by_pid[process.pid]
-    probes = dict(scene.evidence.probes)
     threads = tuple(_thread(case, key, ids, places) for key in scene.threads_of(process.pid))
     main = scene.thread((process.pid, process.pid))
     memory = process.memory
@@ -172,9 +183,9 @@ def _process(case: Case, process: ProcessFacts, ids: dict[Key, str], places: Pla
             page_tables=memory.page_tables,
             major_faults_per_s=major_faults_per_s(scene, process.pid),
         ),
-        probe=_probe(probes.get(process.pid)),
+        probe=_probe(probe),
         threads=threads,
-        tasks=tuple(_task(task) for task in scene.evidence.looks[-1].tasks if task.pid == process.pid),
+        tasks=tuple(map(_task, tasks)),
     )
 
 
@@ -201,15 +212,15 @@ def _probe(probe: ProbeEvidence | None) -> Probe | None:
     )
 
 
-def _thread(case: Case, key: Key, ids: dict[Key, str], places: Places) -> ReportThread:
+def _thread(case: Case, key: Key, ids: Mapping[Key, str], places: Places) -> ReportThread:
     samples = case.scene.samples[key]
     sample = samples[-1]
     wait = case.waits.get(key)
     switches = None
     if len(samples) > 1 and samples[0].slices is not None and sample.slices is not None:
         switches = max(0, sample.slices - samples[0].slices)
-    frames = _frames(with_lines(sample.pid, sample.frames, places))
-    apart = _frames(with_lines(sample.pid, (*sample.unmerged_python, *sample.unmerged_native), places))
+    frames = tuple(with_lines(sample.pid, sample.frames, places))
+    apart = tuple(with_lines(sample.pid, (*sample.unmerged_python, *sample.unmerged_native), places))
     return ReportThread(
         tid=sample.tid,
         name=sample.name,
@@ -229,10 +240,6 @@ def _thread(case: Case, key: Key, ids: dict[Key, str], places: Places) -> Report
         unmerged_from=len(frames) if frames and apart else None,
         samples=_samples(sample),
     )
-
-
-def _frames(frames: Iterable[Frame]) -> tuple[ReportFrame, ...]:
-    return tuple(frame for frame in map(report_frame, frames) if frame)
 
 
 def _stack_problem(sample: ThreadSample) -> str | None:
@@ -260,7 +267,7 @@ def _task(task: TaskSample) -> ReportTask:
         awaits=task.awaits,
         wakes_in_s=task.wakes_in_s,
         exception=task.exception,
-        stack=_frames(task.frames),
+        stack=task.frames,
     )
 
 

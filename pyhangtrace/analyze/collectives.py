@@ -23,7 +23,6 @@ from pyhangtrace.analyze.leaving import absent_key, left_early
 from pyhangtrace.analyze.process_groups import Group, Groups, Place, awaited, communicators_of
 from pyhangtrace.analyze.process_groups import groups_of as process_groups
 from pyhangtrace.analyze.progress import Progress, is_ready
-from pyhangtrace.analyze.report_frames import report_frame
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.model.kinds import Confidence, Edge, Kind, Role, WaitKind
 from pyhangtrace.model.report import Collective, Mismatched
@@ -207,7 +206,7 @@ def _match_ranks(
             apart = [key for key in keys if key not in alike]
             targets = dict.fromkeys(members, tuple(apart))
             mismatched = tuple(
-                Mismatched(rank=rank, op=call.op, frame=report_frame(call.caller))
+                Mismatched(rank=rank, op=call.op, frame=call.caller)
                 for key in apart
                 if (rank := ranks[key]) is not None and (call := waits[key].call) is not None
             )

@@ -15,7 +15,6 @@ from pyhangtrace.analyze.calls import LEFT_EARLY
 from pyhangtrace.analyze.fronts import front
 from pyhangtrace.analyze.leaving import absent_key, left_early
 from pyhangtrace.analyze.process_groups import UNNAMED, Group, Groups, Place, may_be
-from pyhangtrace.analyze.report_frames import report_frame
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.model.groups import PendingOperation
 from pyhangtrace.model.kinds import Kind
@@ -210,7 +209,7 @@ class _Matcher:
             op=call.op,
             count=_count(call.operation),
             dtype=call.operation.dtype if call.operation is not None else None,
-            frame=report_frame(caller),
+            frame=caller,
         )
 
 

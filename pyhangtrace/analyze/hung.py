@@ -29,7 +29,6 @@ from pyhangtrace.analyze.finding import (
     victims_of,
 )
 from pyhangtrace.analyze.graph import Fate, Judged
-from pyhangtrace.analyze.report_frames import report_frame
 from pyhangtrace.analyze.retries import is_young
 from pyhangtrace.analyze.scene import Key
 from pyhangtrace.model.kinds import Confidence, Edge, FrameKind, Kind, Part, State, WaitKind
@@ -283,8 +282,8 @@ def _divergence(case: Case, keys: Iterable[Key]) -> Divergence | None:
     if len(sides) < 2:
         return None
     return Divergence(
-        common=report_frame(common),
-        sides=tuple(Side(ranks=tuple(ranks), frame=report_frame(frame)) for frame, ranks in sides.items()),
+        common=common,
+        sides=tuple(Side(ranks=tuple(ranks), frame=frame) for frame, ranks in sides.items()),
     )
 
 

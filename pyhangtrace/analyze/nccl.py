@@ -23,7 +23,6 @@ from pyhangtrace.analyze.nccl_comms import (
     parting,
 )
 from pyhangtrace.analyze.progress import GOES_ON
-from pyhangtrace.analyze.report_frames import report_frame
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.model.kinds import Confidence, Edge, Kind, WaitKind
 from pyhangtrace.model.report import Collective, Mismatched, WaitObject
@@ -279,5 +278,5 @@ def _mismatched(scene: Scene, joined: Joined, operation: Operation, member: Memb
         op=operation.op,
         count=operation.count,
         dtype=operation.dtype,
-        frame=report_frame(first_own_frame(sample.frames)) if sample is not None else None,
+        frame=first_own_frame(sample.frames) if sample is not None else None,
     )

@@ -14,8 +14,6 @@ from pyhangtrace.model.gpu import GpuState
 from pyhangtrace.model.kinds import (
     Confidence,
     Edge,
-    FoundBy,
-    FrameKind,
     Kind,
     MemoryMode,
     MemoryVerdict,
@@ -28,6 +26,7 @@ from pyhangtrace.model.kinds import (
     WaitKind,
 )
 from pyhangtrace.model.ras import RasAnswer
+from pyhangtrace.model.stacks import Frame
 
 SCHEMA = "hangtrace.report/1"
 
@@ -55,31 +54,18 @@ class Victim:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReportFrame:
-    """One stack frame, innermost first in a stack."""
-
-    kind: FrameKind
-    function: str
-    file: str | None = None
-    line: int | None = None
-    module: str | None = None
-    address: int | None = None
-    found_by: FoundBy = FoundBy.CFI
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
     """One side of a divergence: these ranks go on with this frame."""
 
     ranks: tuple[int, ...]
-    frame: ReportFrame | None
+    frame: Frame | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Divergence:
     """Lowest common frame of ranks that part ways, and what follows on each side."""
 
-    common: ReportFrame | None
+    common: Frame | None
     sides: tuple[Side, ...]
 
 
@@ -213,7 +199,7 @@ class ReportThread:
     holds_gil: bool = False
     service: str | None = None
     stack_from: StackFrom = StackFrom.NONE
-    stack: tuple[ReportFrame, ...] = ()
+    stack: tuple[Frame, ...] = ()
     stack_problem: str | None = None
     python_problem: str | None = None
     unmerged_from: int | None = None
@@ -239,7 +225,7 @@ class ReportTask:
     awaits: str | None = None
     wakes_in_s: float | None = None
     exception: str | None = None
-    stack: tuple[ReportFrame, ...] = ()
+    stack: tuple[Frame, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -312,7 +298,7 @@ class Mismatched:
     op: str | None = None
     count: int | None = None
     dtype: str | None = None
-    frame: ReportFrame | None = None
+    frame: Frame | None = None
 
 
 class Collective(msgspec.Struct, frozen=True, kw_only=True, rename={"sources": "from"}):

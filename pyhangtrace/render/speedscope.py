@@ -9,7 +9,8 @@ from typing import Any
 
 import msgspec
 
-from pyhangtrace.model.report import Report, ReportFrame
+from pyhangtrace.model.report import Report
+from pyhangtrace.model.stacks import Frame
 from pyhangtrace.render.stacks import frame_label, process_label, suspended_tasks, task_label, thread_label
 
 SCHEMA = "https://www.speedscope.app/file-format-schema.json"
@@ -72,5 +73,5 @@ def render_speedscope(report: Report) -> bytes:
     return msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
 
 
-def _file(frame: ReportFrame) -> str | None:
+def _file(frame: Frame) -> str | None:
     return frame.file or frame.module

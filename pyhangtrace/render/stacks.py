@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pyhangtrace.model.kinds import FoundBy, FrameKind, TaskKind
-from pyhangtrace.model.report import Report, ReportFrame, ReportProcess, ReportTask, ReportThread
+from pyhangtrace.model.report import Report, ReportProcess, ReportTask, ReportThread
+from pyhangtrace.model.stacks import Frame
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +31,7 @@ class Member:
 class StackClass:
     """Threads that stand at the same place. `frames` are outermost first."""
 
-    frames: tuple[ReportFrame, ...]
+    frames: tuple[Frame, ...]
     members: tuple[Member, ...]
     service: str | None
     tasks: bool = False
@@ -41,12 +42,12 @@ class StackClass:
         return tuple(sorted({member.rank for member in self.members if member.rank is not None}))
 
 
-def python_frames(thread: ReportThread) -> Iterator[ReportFrame]:
+def python_frames(thread: ReportThread) -> Iterator[Frame]:
     """The Python frames of a stack, innermost first."""
     return (frame for frame in thread.stack if frame.kind is FrameKind.PYTHON)
 
 
-def frame_label(frame: ReportFrame) -> str:
+def frame_label(frame: Frame) -> str:
     """How a frame is written in a stack: `step (train.py:12)`, `pthread_mutex_lock (libc.so.6)`, `Py_INCREF [inlined]
     (object.h:641)`.
     """
@@ -84,7 +85,7 @@ def suspended_tasks(process: ReportProcess) -> list[ReportTask]:
 
 def stack_classes(report: Report) -> tuple[StackClass, ...]:
     """All stacks of the report in classes, rarest first; tasks after threads, service threads after all others."""
-    groups: dict[tuple[object, ...], list[tuple[Member, tuple[ReportFrame, ...], str | None, bool]]] = {}
+    groups: dict[tuple[object, ...], list[tuple[Member, tuple[Frame, ...], str | None, bool]]] = {}
     for process in report.processes:
         for thread in process.threads:
             if not thread.stack:
@@ -125,7 +126,7 @@ def stack_classes(report: Report) -> tuple[StackClass, ...]:
     )
 
 
-def _identity(frame: ReportFrame) -> tuple[object, ...]:
+def _identity(frame: Frame) -> tuple[object, ...]:
     # Addresses differ between processes for the same place; names, files and lines do not.
     place = (frame.kind.value, frame.function, frame.file, frame.line)
     return (

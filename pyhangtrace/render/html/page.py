@@ -14,7 +14,8 @@ import msgspec
 
 from pyhangtrace.model.kinds import FoundBy, SourceState
 from pyhangtrace.model.quantities import size
-from pyhangtrace.model.report import Report, ReportFrame
+from pyhangtrace.model.report import Report
+from pyhangtrace.model.stacks import Frame
 from pyhangtrace.render.clean import clean
 from pyhangtrace.render.stacks import frame_label, process_label, stack_classes
 from pyhangtrace.render.text.headline import headline_title
@@ -61,7 +62,7 @@ def _stack_data(report: Report) -> dict[str, Any]:
         for thread in process.threads
     }
     frames: list[dict[str, Any]] = []
-    index: dict[ReportFrame, int] = {}
+    index: dict[Frame, int] = {}
     seen: dict[tuple[object, ...], int] = {}
     classes = []
     for item in stack_classes(report):
@@ -103,7 +104,7 @@ def _stack_data(report: Report) -> dict[str, Any]:
     return {"frames": frames, "classes": classes, "ranks": ranks}
 
 
-def _frame_data(frame: ReportFrame) -> dict[str, Any]:
+def _frame_data(frame: Frame) -> dict[str, Any]:
     return {
         "kind": frame.kind.value,
         "label": clean(frame_label(frame)),

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterable
 
 from pyhangtrace.model.kinds import Role, TaskKind
-from pyhangtrace.model.report import Report, ReportFrame, ReportProcess, ReportTask
+from pyhangtrace.model.report import Report, ReportProcess, ReportTask
+from pyhangtrace.model.stacks import Frame
 from pyhangtrace.render.clean import clean
 from pyhangtrace.render.text.layout import Row
 from pyhangtrace.render.text.words import age, frame_words, numbers
@@ -73,7 +74,7 @@ def task_words(task: ReportTask) -> str:
     return f"awaits {clean(task.awaits or 'something')}{left}{where}"
 
 
-def own_frame(task: ReportTask) -> ReportFrame | None:
+def own_frame(task: ReportTask) -> Frame | None:
     """The innermost frame that is not the library's own; the innermost one if all are."""
     library = ("/asyncio/", "/gevent/", "/uvloop/")
     own = (frame for frame in task.stack if frame.file and not any(name in frame.file for name in library))

@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterable
 
 from pyhangtrace.model.kinds import Role, StackFrom, WaitKind
 from pyhangtrace.model.ranks import fold
-from pyhangtrace.model.report import Collective, Report, ReportFrame, ReportProcess, ReportThread, Wait
+from pyhangtrace.model.report import Collective, Report, ReportProcess, ReportThread, Wait
+from pyhangtrace.model.stacks import Frame
 from pyhangtrace.render.clean import clean
 from pyhangtrace.render.stacks import frame_label, python_frames
 from pyhangtrace.render.text.layout import shorten
@@ -135,7 +136,7 @@ def collective_words(collective: Collective) -> str:
     return clean(words)
 
 
-def frame_words(frame: ReportFrame) -> str:
+def frame_words(frame: Frame) -> str:
     """`step (train.py:12)`, safe to show."""
     return clean(frame_label(frame))
 

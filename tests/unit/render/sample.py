@@ -26,7 +26,6 @@ from pyhangtrace.model.report import (
     Phase,
     Report,
     ReportCost,
-    ReportFrame,
     ReportHolder,
     ReportMemory,
     ReportProcess,
@@ -37,22 +36,21 @@ from pyhangtrace.model.report import (
     WaitObject,
     Workload,
 )
+from pyhangtrace.model.stacks import Frame
 from pyhangtrace.render.result import Result
 
 GB = 1_000_000_000
 RANKS = tuple(rank for rank in range(8) if rank != 3)
 
 
-def frame(function: str, file: str, line: int) -> ReportFrame:
+def frame(function: str, file: str, line: int) -> Frame:
     """A Python frame."""
-    return ReportFrame(
-        kind=FrameKind.PYTHON, function=function, file=file, line=line, found_by=FoundBy.PYTHON
-    )
+    return Frame(kind=FrameKind.PYTHON, function=function, file=file, line=line, found_by=FoundBy.PYTHON)
 
 
-def native(function: str, module: str) -> ReportFrame:
+def native(function: str, module: str) -> Frame:
     """A native frame."""
-    return ReportFrame(
+    return Frame(
         kind=FrameKind.NATIVE, function=function, module=module, address=0x7F0000001000, found_by=FoundBy.CFI
     )
 
@@ -72,7 +70,7 @@ CULPRIT_STACK = (
 )
 
 
-def process(rank: int, *, stack: tuple[ReportFrame, ...], wait: str) -> ReportProcess:
+def process(rank: int, *, stack: tuple[Frame, ...], wait: str) -> ReportProcess:
     """A scheduler process with one interesting and one service thread."""
     pid = 4240 + rank
     return ReportProcess(

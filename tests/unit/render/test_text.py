@@ -22,7 +22,6 @@ from pyhangtrace.model.report import (
     Culprit,
     Divergence,
     Report,
-    ReportFrame,
     ReportHolder,
     ReportSamples,
     ReportThread,
@@ -32,6 +31,7 @@ from pyhangtrace.model.report import (
     Wait,
     WaitObject,
 )
+from pyhangtrace.model.stacks import Frame
 from pyhangtrace.render.text.layout import Row, Style, columns, rows, shorten, wrap
 from pyhangtrace.render.text.page import render_text
 from tests.unit.render import sample
@@ -228,7 +228,7 @@ def test_rows_follow_the_chain() -> None:
 def test_a_page_about_nothing_wrong_says_where_everybody_is() -> None:
     report = sample.report()
     pids = [process.pid for process in report.processes if process.role is not Role.OUTSIDER]
-    frame = ReportFrame(kind=FrameKind.PYTHON, function="main", file="/job/serve.py", line=4)
+    frame = Frame(kind=FrameKind.PYTHON, function="main", file="/job/serve.py", line=4)
     processes = tuple(
         replace(
             process,
@@ -260,8 +260,8 @@ def test_a_page_about_nothing_wrong_says_where_everybody_is() -> None:
 def test_the_page_says_where_the_ranks_parted() -> None:
     report = sample.report()
 
-    def frame(line: int | None) -> ReportFrame:
-        return ReportFrame(kind=FrameKind.PYTHON, function="work", file="/job/train.py", line=line)
+    def frame(line: int | None) -> Frame:
+        return Frame(kind=FrameKind.PYTHON, function="work", file="/job/train.py", line=line)
 
     parted = Divergence(
         common=frame(None),
