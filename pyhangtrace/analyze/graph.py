@@ -485,17 +485,19 @@ def _judge_component(
         for node in sorted(caught)
     }
     on_cycle: set[Key] = set()
-    for start in sorted(caught):
-        path: list[Key] = []
+    passed: set[Key] = set()
+    for start in following:
+        path: dict[Key, int] = {}
         at: Key | None = start
-        while at is not None and at in caught and at not in path:
-            path.append(at)
+        # Where another path has passed, the cycle that this one comes to is found.
+        while at in following and at not in path and at not in passed:
+            path[at] = len(path)
             at = following[at]
-        if at is not None and at in path:
-            cycle = path[path.index(at) :]
-            if not on_cycle.intersection(cycle):
-                first = cycle.index(min(cycle))
-                cycles.append(tuple(cycle[first:] + cycle[:first]))
+        passed.update(path)
+        if at in path:
+            cycle = list(path)[path[at] :]
+            first = cycle.index(min(cycle))
+            cycles.append(tuple(cycle[first:] + cycle[:first]))
             on_cycle.update(cycle)
     for node in sorted(caught):
         outcomes[node] = Outcome(Fate.CYCLE if node in on_cycle else Fate.BLOCKED, following[node])

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from pyhangtrace.analyze import analyze
 from pyhangtrace.analyze.holders import NO_SUCH_OWNER, WHOSE_UNKNOWN
 from pyhangtrace.model.kinds import Confidence, Kind, Part, State
@@ -371,3 +373,15 @@ def test_only_who_had_a_lock_in_all_looks_can_have_ended_with_it() -> None:
     here, then = b.on_mutex(100, 101, owner=77), b.on_mutex(100, 101, owner=78)
     assert of_two_looks((here,), (here,)).cause is Kind.LOCK_OWNER_GONE
     assert of_two_looks((then,), (here,)).cause is not Kind.LOCK_OWNER_GONE
+
+
+@pytest.mark.timeout(30)
+def test_a_circle_of_very_many_threads_is_found_in_little_time() -> None:
+    count = 2000
+    threads = [
+        b.on_mutex(100, 1000 + one, owner=1000 + (one + 1) % count, address=0x8000 + 64 * one)
+        for one in range(count)
+    ]
+    report = analyze(b.evidence([b.process(100)], b.twice(*threads)))
+    assert report.verdict.state is State.HUNG
+    assert len(report.verdict.cycle) == count
