@@ -107,6 +107,14 @@ Address CallResolver::through_stub(Address address) {
   return target.value_or(address);
 }
 
+CallInstruction CallResolver::call_in_memory(Address return_address) const {
+  if (machine_ == nullptr) return {};
+  std::array<std::uint8_t, longest_call> bytes{};
+  const auto before = std::span(bytes).first(machine_->longest_call);
+  const bool read = pages_.read(return_address - before.size(), std::as_writable_bytes(before));
+  return read ? machine_->call_ending_at(before, return_address) : CallInstruction{};
+}
+
 // All addresses of the instruction are those in the process.
 std::optional<CallInstruction> CallResolver::call_at(Address return_address, elf::Location& location) {
   if (return_address == 0) return std::nullopt;
@@ -118,14 +126,8 @@ std::optional<CallInstruction> CallResolver::call_at(Address return_address, elf
     call = call_before(*found->module, return_address - found->bias);
     if (call.direct) *call.direct += found->bias;
     if (call.slot) *call.slot += found->bias;
-  } else if (machine_ != nullptr) {
-    std::array<std::uint8_t, longest_call> bytes{};
-    const auto before = std::span(bytes).first(machine_->longest_call);
-    if (return_address - before.size() < found->mapping->start ||
-        !pages_.read(return_address - before.size(), std::as_writable_bytes(before))) {
-      return std::nullopt;
-    }
-    call = machine_->call_ending_at(before, return_address);
+  } else if (machine_ != nullptr && return_address - machine_->longest_call >= found->mapping->start) {
+    call = call_in_memory(return_address);
     if (call.direct && !modules_.locate_code(*call.direct)) call.direct.reset();
   }
   return call.any() ? std::optional(call) : std::nullopt;
@@ -277,11 +279,7 @@ bool CallResolver::follows_call(Address return_address) {
 }
 
 bool CallResolver::follows_call_in_memory(Address return_address) const {
-  if (machine_ == nullptr) return false;
-  std::array<std::uint8_t, longest_call> bytes{};
-  const auto before = std::span(bytes).first(machine_->longest_call);
-  return pages_.read(return_address - before.size(), std::as_writable_bytes(before)) &&
-         machine_->call_ending_at(before, return_address).any();
+  return call_in_memory(return_address).any();
 }
 
 bool CallResolver::follows_system_call(Address pc) {

@@ -67,6 +67,8 @@ class CallResolver {
   /// Follows a PLT entry; the address itself if it is none.
   Address through_stub(Address address);
   std::optional<Address> slot_value(Address slot);
+  /// By what the process has in its memory, on the machine of code without file.
+  CallInstruction call_in_memory(Address return_address) const;
   std::optional<CallInstruction> call_at(Address return_address, elf::Location& location);
   template <class Inside>
   Link link_if(Address return_address, bool caller_has_table, Inside inside);
