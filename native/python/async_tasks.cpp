@@ -5,7 +5,9 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "python/callables.hpp"
 #include "python/coroutines.hpp"
+#include "python/names.hpp"
 #include "python/process_state.hpp"
 #include "python/task_needs.hpp"
 
@@ -21,7 +23,6 @@ constexpr std::size_t kMaxDoneTasks = 200;
 constexpr std::size_t kMaxChildren = 1 << 14;  // of all gathers
 constexpr std::size_t kMaxLayouts = 64;
 constexpr std::size_t kMaxHandedOver = 256;  // callbacks of a loop
-constexpr std::size_t kMaxStackWords = 64;   // of one coroutine
 
 enum FutureState : std::int32_t { kPending = 0, kCancelled = 1, kFinished = 2 };
 
@@ -34,16 +35,6 @@ struct Raw {
   Address waiter = 0;
   Address exception = 0;
 };
-
-std::string_view last_part(std::string_view text, char separator) {
-  return text.substr(text.rfind(separator) + 1);
-}
-
-// Whether a file is of the package asyncio itself, whose functions name what they wait for.
-bool of_asyncio(std::string_view file) {
-  const std::size_t slash = file.rfind('/');
-  return slash != std::string_view::npos && file.substr(0, slash).ends_with("asyncio");
-}
 
 class AsyncioTasks {
  public:
@@ -85,11 +76,7 @@ class AsyncioTasks {
   }
 
  private:
-  Address word(Address object, int index) const {
-    if (!plausible(object)) return 0;
-    return reader_.read_value<Address>(object + static_cast<Address>(layout_.after_header(index)))
-        .value_or(0);
-  }
+  Address word(Address object, int index) const { return objects_.word(object, index).value_or(0); }
 
   // Finds the C classes and checks that the layout is theirs. False, with the reason, if tasks cannot be
   // read.
@@ -354,7 +341,7 @@ class AsyncioTasks {
       task.exception = "CancelledError";
     } else if (task.done && plausible(raw.exception)) {
       const std::string type = objects_.type_name_of(raw.exception);
-      if (type != "NoneType") task.exception = std::string(last_part(type, '.'));
+      if (type != "NoneType") task.exception = std::string(last_part(type));
     }
   }
 
@@ -421,13 +408,13 @@ class AsyncioTasks {
     const std::string type = objects_.type_name_of(waiter);
     if (type.empty()) return "";
     if (is_task(waiter)) return "task '" + task_name(waiter) + "'";
-    if (last_part(type, '.') == "_GatheringFuture") return gather(waiter);
+    if (last_part(type) == "_GatheringFuture") return gather(waiter);
     const std::string function = library_function(chain);
     if (!function.empty()) return function;
     const std::string callback = callback_name(waiter);
     if (callback == "_outer_done_callback") return "shield";
     if (callback == "_call_check_cancel") return "a call in another thread";  // futures._chain_future
-    return std::string(last_part(type, '.'));
+    return std::string(last_part(type));
   }
 
   std::string task_name(Address task) {
@@ -452,17 +439,17 @@ class AsyncioTasks {
     for (std::size_t i = chain.frames.size(); i-- > 0;) {
       const SuspendedFrame& frame = chain.frames[i];
       const Code* code = own_.codes.find(frame.code);
-      if (code == nullptr || !of_asyncio(code->file)) return "";
-      if (last_part(code->function, '.') == "__await__") continue;  // of a Future written in Python
+      if (code == nullptr || !is_of_asyncio(code->file)) return "";
+      if (last_part(code->function) == "__await__") continue;  // of a Future written in Python
       std::string function = code->function;
       if (layout_.code_qualname < 0) {  // names without class before 3.11
         const auto self = own_.local_of(frame.frame, frame.code, "self");
         const std::string type = self ? objects_.type_name_of(*self) : "";
-        if (!type.empty()) function = std::string(last_part(type, '.')) + "." + function;
+        if (!type.empty()) function = std::string(last_part(type)) + "." + function;
       }
       if (function.ends_with("._aexit"))
         return function.substr(0, function.size() - 6) + "__aexit__";  // 3.14
-      const std::string_view bare = last_part(function, '.');
+      const std::string_view bare = last_part(function);
       if (bare == function && bare.starts_with('_') && !bare.starts_with("__")) return function.substr(1);
       return function;
     }
@@ -478,13 +465,8 @@ class AsyncioTasks {
     for (const SuspendedFrame& frame : chain.frames) {
       const Code* code = own_.codes.find(frame.code);
       if (code == nullptr) return std::nullopt;
-      if (of_asyncio(code->file)) consider(own_timer(frame, *code));
-      const Address begin = frame.frame + static_cast<Address>(layout_.frame_slots) + 8 * code->named_slots;
-      if (frame.stack_end <= begin || frame.stack_end - begin > 8 * kMaxStackWords) continue;
-      for (Address at = begin; at < frame.stack_end; at += 8) {
-        const Address value = reader_.read_value<Address>(at).value_or(0);
-        consider(timeout(layout_.minor >= 13 ? value & ~Address{3} : value));
-      }
+      if (is_of_asyncio(code->file)) consider(own_timer(frame, *code));
+      for (const Address value : stack_values(objects_, frame, code->named_slots)) consider(timeout(value));
     }
     return earliest;
   }
@@ -527,9 +509,7 @@ class AsyncioTasks {
 
   std::string callback_name(Address future) {
     const Address callback = first_callback(future);
-    if (callback == 0 || layout_.function_name < 0) return "";
-    const auto name = reader_.read_value<Address>(callback + static_cast<Address>(layout_.function_name));
-    return name ? objects_.text(*name).value_or("") : "";
+    return callback != 0 ? function_name(objects_, callback).value_or("") : "";
   }
 
   PythonProcess::State& own_;

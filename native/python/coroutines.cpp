@@ -11,7 +11,8 @@ namespace {
 constexpr std::size_t kMaxDepth = 100;
 constexpr std::size_t kMaxFrames = 1 << 16;  // of all chains
 constexpr std::size_t kMaxStackTop = 1 << 16;
-constexpr std::size_t kPrefetched = 160;  // bytes of an object that are read with others
+constexpr std::size_t kMaxStackWords = 64;  // of one coroutine
+constexpr std::size_t kPrefetched = 160;    // bytes of an object that are read with others
 
 constexpr int kOwnedByGenerator = 1;
 
@@ -232,6 +233,17 @@ class Follower {
 std::vector<AwaitChain> follow_awaits(Objects& objects, const AsyncLayout& layout,
                                       const std::vector<Address>& coroutines) {
   return Follower(objects, layout).follow(coroutines);
+}
+
+std::vector<Address> stack_values(const Objects& objects, const SuspendedFrame& frame,
+                                  std::size_t named_slots) {
+  const Layout& layout = objects.layout();
+  const Address begin = frame.frame + static_cast<Address>(layout.frame_slots) + 8 * named_slots;
+  if (frame.stack_end <= begin || frame.stack_end - begin > 8 * kMaxStackWords) return {};
+  std::vector<Address> values((frame.stack_end - begin) / 8);
+  if (!objects.reader().read(begin, std::as_writable_bytes(std::span(values)))) return {};
+  if (layout.minor >= 13) std::ranges::transform(values, values.begin(), untagged);
+  return values;
 }
 
 }  // namespace hangtrace::python

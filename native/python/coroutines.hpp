@@ -38,4 +38,9 @@ struct AwaitChain {
 std::vector<AwaitChain> follow_awaits(Objects& objects, const AsyncLayout& layout,
                                       const std::vector<Address>& coroutines);
 
+// The value stack of a suspended frame whose code has so many named slots, from its bottom; {} if it is not
+// readable or too large.
+std::vector<Address> stack_values(const Objects& objects, const SuspendedFrame& frame,
+                                  std::size_t named_slots);
+
 }  // namespace hangtrace::python

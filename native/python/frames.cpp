@@ -25,12 +25,6 @@ constexpr int kOwnedByGenerator = 1;
 constexpr int kOwnedByC = 3;  // since 3.12, and whatever is greater: no Python code of its own
 constexpr int kLastOwner = 4;
 
-// Include/internal/pycore_stackref.h. Both lowest bits set (since 3.14): an int in the upper bits, no object.
-Address untagged(Address reference) {
-  constexpr Address kTags = 3;
-  return (reference & kTags) == kTags ? 0 : reference & ~kTags;
-}
-
 struct Chunk {
   Address from = 0;
   std::vector<std::byte> bytes;

@@ -3,6 +3,7 @@
 #include <unordered_set>
 
 #include "python/gc_objects.hpp"
+#include "python/names.hpp"
 #include "python/process_state.hpp"
 
 // Suspended greenlets. The package's own structures differ between its versions, yet two things hold: a
@@ -49,9 +50,7 @@ class Greenlets {
     const std::array<std::string_view, 2> modules = {"greenlet._greenlet", "greenlet"};
     const auto found = own_.find_modules(interpreter_, modules);
     const auto module = found[0] ? found[0] : found[1];
-    const auto dict =
-        module ? reader_.read_value<Address>(*module + static_cast<Address>(layout_.after_header(0)))
-               : std::nullopt;
+    const auto dict = module ? objects_.word(*module, 0) : std::nullopt;
     const auto type = dict ? objects_.find(*dict, "greenlet") : std::nullopt;
     if (!type) return;
     type_ = *type;
@@ -137,8 +136,7 @@ class Greenlets {
     const bool inline_frames = layout_.frame_owner >= 0;
     Address frame = one.top;
     if (inline_frames) {  // PyFrameObject {head, f_back, f_frame}
-      frame =
-          reader_.read_value<Address>(one.top + static_cast<Address>(layout_.after_header(1))).value_or(0);
+      frame = objects_.word(one.top, 1).value_or(0);
     }
     const auto size = static_cast<std::size_t>(layout_.frame_slots);
     std::vector<std::byte> bytes(size);
@@ -168,8 +166,7 @@ class Greenlets {
     task.kind = TaskKind::greenlet;
     task.address = one.greenlet;
     task.c_stack = one.stack.start;
-    task.name = objects_.type_name_of(one.greenlet);
-    if (const auto part = task.name.rfind('.'); part != std::string::npos) task.name.erase(0, part + 1);
+    task.name = last_part(objects_.type_name_of(one.greenlet));
     // The thread's own first greenlet has all of the stack that others leave.
     if (one.stack.stop == ~Address{0}) task.name = "main greenlet";
     for (const Step& step : steps) {

@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <array>
 
+#include "python/callables.hpp"
+#include "python/names.hpp"
 #include "python/process_state.hpp"
 
 // Which Python lock a thread sleeps on, and who holds it. Modules/_threadmodule.c:
@@ -42,10 +44,6 @@ struct Found {
   bool parked = false;  // a PyMutex, not a semaphore
 };
 
-bool ends_with_part(std::string_view qualname, std::string_view name) {
-  return qualname == name || (qualname.ends_with(name) && qualname[qualname.size() - name.size() - 1] == '.');
-}
-
 class LockSearch {
  public:
   LockSearch(PythonProcess::State& own, const PythonState& state, const PythonThread& waiter)
@@ -84,10 +82,7 @@ class LockSearch {
                                type->name == kSemLock);
   }
 
-  std::optional<Address> word(Address object, int index) const {
-    if (!plausible(object)) return std::nullopt;
-    return own_.reader.read_value<Address>(object + own_.layout().after_header(index));
-  }
+  std::optional<Address> word(Address object, int index) const { return objects_.word(object, index); }
 
   std::vector<std::optional<Words>> words(const std::vector<Address>& objects) const {
     std::vector<Words> values(objects.size());
@@ -126,8 +121,7 @@ class LockSearch {
   bool import_in_progress() {
     for (std::size_t i = 0; i < std::min<std::size_t>(waiter_.frames.size(), 2); ++i) {
       const PythonFrame& frame = waiter_.frames[i];
-      if (frame.file != "<frozen importlib._bootstrap>" || !ends_with_part(frame.function, "acquire"))
-        continue;
+      if (frame.file != "<frozen importlib._bootstrap>" || last_part(frame.function) != "acquire") continue;
       auto self = own_.local_object(waiter_, i, "self");
       if (!self || objects_.type_name_of(*self) != "_ModuleLock") continue;
       facts_.object = *self;
@@ -148,7 +142,7 @@ class LockSearch {
     if (waiter_.frames.empty()) return false;
     const PythonFrame& frame = waiter_.frames.front();
     if (!frame.file.ends_with("threading.py")) return false;
-    if (!ends_with_part(frame.function, "join") && !ends_with_part(frame.function, "_wait_for_tstate_lock")) {
+    if (last_part(frame.function) != "join" && last_part(frame.function) != "_wait_for_tstate_lock") {
       return false;
     }
     auto self = own_.local_object(waiter_, 0, "self");
@@ -205,8 +199,7 @@ class LockSearch {
   bool entered_a_lock() {
     if (waiter_.frames.empty()) return false;
     const PythonFrame& frame = waiter_.frames.front();
-    if (!frame.file.ends_with("multiprocessing/synchronize.py") ||
-        !ends_with_part(frame.function, "__enter__")) {
+    if (!frame.file.ends_with("multiprocessing/synchronize.py") || last_part(frame.function) != "__enter__") {
       return false;
     }
     auto self = own_.local_object(waiter_, 0, "self");
@@ -256,7 +249,7 @@ class LockSearch {
   bool gave_it_up(const PythonThread& thread, std::size_t outer, Address lock) {
     for (std::size_t i = 0; i < outer; ++i) {
       const PythonFrame& frame = thread.frames[i];
-      if (!frame.file.ends_with("threading.py") || !ends_with_part(frame.function, "wait")) continue;
+      if (!frame.file.ends_with("threading.py") || last_part(frame.function) != "wait") continue;
       auto self = own_.local_object(thread, i, "self");
       if (!self || objects_.attribute(*self, "_lock") == lock) return true;
     }
@@ -268,34 +261,24 @@ class LockSearch {
     return objects_.attribute(object, "_lock") == lock;
   }
 
-  bool named_exit(Address text) const { return objects_.text(text) == "__exit__"; }
+  bool is_exit(Address function) const { return function_name(objects_, function) == "__exit__"; }
 
   // Is `value`, on a value stack followed by `next`, the __exit__ that a `with` block of the lock keeps
   // there?
   bool is_exit_of(Address value, Address next, Address lock) {
     const std::string type = objects_.type_name_of(value);
-    const Layout& layout = own_.layout();
     if (type == "builtin_function_or_method") {  // PyCFunctionObject {head, PyMethodDef *m_ml, m_self}
       auto definition = word(value, 0);
       if (!definition || word(value, 1) != lock) return false;
       auto name = own_.reader.read_value<Address>(*definition);
       return name && own_.reader.read_cstring(*name, 16) == "__exit__";
     }
-    if (type == "method" && layout.function_name >= 0) {  // PyMethodObject {head, im_func, im_self}
-      auto function = word(value, 0);
-      auto self = word(value, 1);
-      if (!function || !self || !plausible(*function) || !is_condition_of(*self, lock)) return false;
-      return named_exit(own_.reader.read_value<Address>(*function + layout.function_name).value_or(0));
+    // PyDescrObject {head, d_type, d_name, ...}: since 3.14 LOAD_SPECIAL keeps it and its self apart.
+    if (type == "method_descriptor" && own_.layout().minor >= 14) {
+      return next == lock && objects_.text(word(value, 1).value_or(0)) == "__exit__";
     }
-    if (layout.minor < 14) return false;
-    // Since 3.14 LOAD_SPECIAL keeps the function and its self apart.
-    if (type == "method_descriptor") {  // PyDescrObject {head, d_type, d_name, ...}
-      return next == lock && named_exit(word(value, 1).value_or(0));
-    }
-    if (type == "function" && layout.function_name >= 0 && is_condition_of(next, lock)) {
-      return named_exit(own_.reader.read_value<Address>(value + layout.function_name).value_or(0));
-    }
-    return false;
+    const BoundMethod method = method_on_stack(objects_, value, next);
+    return is_condition_of(method.self, lock) && is_exit(method.function);
   }
 
   // The `with` of an object whose __exit__ takes a lock again, or that runs a generator which nothing is
@@ -305,18 +288,9 @@ class LockSearch {
     static constexpr std::string_view kTakes[] = {"acquire", "acquire_lock", "__enter__"};
     const Layout& layout = own_.layout();
     for (std::size_t i = first; i < end; ++i) {
-      const Address value = frame.slots[i];
-      const std::string type = objects_.type_name_of(value);
-      Address function = 0, self = 0;
-      if (type == "method") {
-        function = word(value, 0).value_or(0);
-        self = word(value, 1).value_or(0);
-      } else if (type == "function" && layout.minor >= 14 && i + 1 < end) {
-        function = value;
-        self = frame.slots[i + 1];
-      }
-      if (function == 0 || layout.function_name < 0 || !plausible(function)) continue;
-      if (!named_exit(own_.reader.read_value<Address>(function + layout.function_name).value_or(0))) continue;
+      const auto [function, self] =
+          method_on_stack(objects_, frame.slots[i], i + 1 < end ? frame.slots[i + 1] : 0);
+      if (!is_exit(function)) continue;
       if (objects_.type_name_of(self) == "_GeneratorContextManager") return true;
       // PyFunctionObject: func_code after func_name and func_qualname, before 3.10 right after the header.
       const auto at = layout.minor >= 10 ? function + static_cast<Address>(layout.function_name) + 16
@@ -427,21 +401,12 @@ std::vector<SharedSemaphore> PythonProcess::entered_semaphores(const PythonState
   std::vector<SharedSemaphore> found;
   if (!state_->runtime.layout) return found;
   Objects& objects = state_->objects;
-  const Layout& layout = state_->layout();
   for (const PythonThread& thread : state.threads) {
     for (const PythonFrame& frame : thread.frames) {
       const std::size_t end = std::min(frame.slots.size(), frame.first_stack_slot + frame.live_stack);
       for (std::size_t i = frame.first_stack_slot; i < end && found.size() < kMaxEntered; ++i) {
-        // A bound method {head, im_func, im_self}; since 3.14 the function and its self lie apart.
-        const std::string type = objects.type_name_of(frame.slots[i]);
-        Address self = 0;
-        if (type == "method") {
-          self = state_->reader
-                     .read_value<Address>(frame.slots[i] + static_cast<Address>(layout.after_header(1)))
-                     .value_or(0);
-        } else if (type == "function" && layout.minor >= 14 && i + 1 < end) {
-          self = frame.slots[i + 1];
-        }
+        const Address self =
+            method_on_stack(objects, frame.slots[i], i + 1 < end ? frame.slots[i + 1] : 0).self;
         const std::string holder = objects.type_name_of(self);
         if (holder != "Lock" && holder != "RLock") continue;
         const auto semaphore = shared_semaphore(objects.attribute(self, "_semlock").value_or(0));

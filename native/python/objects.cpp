@@ -80,6 +80,11 @@ std::optional<StringHead> string_head(const Layout& layout, std::span<const std:
 
 }  // namespace
 
+std::optional<Address> Objects::word(Address object, int index) const {
+  if (!plausible(object)) return std::nullopt;
+  return reader_.read_value<Address>(object + static_cast<Address>(layout_.after_header(index)));
+}
+
 std::optional<Address> Objects::type_of(Address object) const {
   if (!plausible(object)) return std::nullopt;
   auto type = reader_.read_value<Address>(object + layout_.object_type);

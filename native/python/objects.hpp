@@ -74,6 +74,13 @@ struct TypeInfo {
   Address cached_keys = 0;
 };
 
+// A reference as frames hold it since 3.13 (Include/internal/pycore_stackref.h). Both lowest bits set (since
+// 3.14): an int in the upper bits, no object.
+inline Address untagged(Address reference) {
+  constexpr Address kTags = 3;
+  return (reference & kTags) == kTags ? 0 : reference & ~kTags;
+}
+
 // Values of Python objects in another process. Every address is taken as untrusted; sizes and counts are
 // bound.
 class Objects {
@@ -89,6 +96,8 @@ class Objects {
   const memory::Reader& reader() const { return reader_; }
   const Layout& layout() const { return layout_; }
 
+  // A member: so many words after the header.
+  std::optional<Address> word(Address object, int index) const;
   std::optional<Address> type_of(Address object) const;
   // nullptr if it does not look like a type. Cached until forget_types().
   const TypeInfo* type(Address type_object);

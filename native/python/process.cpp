@@ -86,7 +86,7 @@ std::optional<Address> PythonProcess::State::module_dict(std::string_view module
   if (!interpreter) return std::nullopt;
   auto found = objects.find(interpreter->modules, module);
   if (!found || objects.type_name_of(*found).empty()) return std::nullopt;
-  auto dict = reader.read_value<Address>(*found + layout().after_header(0));  // PyModuleObject.md_dict
+  auto dict = objects.word(*found, 0);  // PyModuleObject.md_dict
   return dict && plausible(*dict) ? dict : std::nullopt;
 }
 
@@ -94,7 +94,7 @@ std::unordered_map<std::uint64_t, std::string> PythonProcess::State::thread_name
     const Interpreter& interpreter) {
   std::unordered_map<std::uint64_t, std::string> names;
   const auto module = find_modules(interpreter, std::array<std::string_view, 1>{"threading"}).front();
-  auto dict = module ? reader.read_value<Address>(*module + layout().after_header(0)) : std::nullopt;
+  auto dict = module ? objects.word(*module, 0) : std::nullopt;
   auto active = dict ? objects.find(*dict, "_active") : std::nullopt;  // dict of ident -> Thread
   if (!active) return names;
   std::vector<Address> keys;
@@ -269,7 +269,7 @@ const std::vector<std::string>& PythonProcess::State::names_of_slots(Address add
 std::optional<Address> PythonProcess::State::content(Address slot) {
   if (!plausible(slot)) return std::nullopt;
   if (objects.type_name_of(slot) != "cell") return slot;
-  auto inside = reader.read_value<Address>(slot + layout().after_header(0));
+  auto inside = objects.word(slot, 0);
   return inside && *inside != 0 ? inside : std::nullopt;
 }
 
@@ -279,7 +279,7 @@ std::optional<Address> PythonProcess::State::local_of(Address frame, Address cod
     if (names[i] != name) continue;
     const Address place = frame + static_cast<Address>(layout().frame_slots) + 8 * i;
     const Address value = reader.read_value<Address>(place).value_or(0);
-    if (auto found = content(layout().minor >= 13 ? value & ~Address{3} : value)) return found;
+    if (auto found = content(layout().minor >= 13 ? untagged(value) : value)) return found;
   }
   return std::nullopt;
 }

@@ -3,30 +3,21 @@
 #include <algorithm>
 #include <array>
 
+#include "python/callables.hpp"
+#include "python/names.hpp"
+
 namespace hangtrace::python {
 namespace {
 
-constexpr std::size_t kMaxStackWords = 64;  // of one coroutine
-constexpr std::size_t kMaxHeld = 16;        // locks of one task
-constexpr int kMaxDepth = 4;                // of gathers in gathers
-
-std::string_view last_part(std::string_view text, char separator) {
-  return text.substr(text.rfind(separator) + 1);
-}
+constexpr std::size_t kMaxHeld = 16;  // locks of one task
+constexpr int kMaxDepth = 4;          // of gathers in gathers
 
 }  // namespace
 
 bool TaskNeedsReader::Frame::of_asyncio(std::string_view file, std::string_view function) const {
   const std::string_view path = code->file;
-  const std::size_t slash = path.rfind('/');
-  return slash != path.npos && path.substr(0, slash).ends_with("asyncio") && path.substr(slash + 1) == file &&
-         last_part(code->function, '.') == function;
-}
-
-Address TaskNeedsReader::word(Address object, int index) const {
-  if (!plausible(object)) return 0;
-  return own_.reader.read_value<Address>(object + static_cast<Address>(own_.layout().after_header(index)))
-      .value_or(0);
+  return is_of_asyncio(path) && path.substr(path.rfind('/') + 1) == file &&
+         last_part(code->function) == function;
 }
 
 std::optional<Address> TaskNeedsReader::local(const Frame& frame, std::string_view name) const {
@@ -48,7 +39,7 @@ TaskNeeds TaskNeedsReader::read(Address waiter, const AwaitChain& chain) {
 void TaskNeedsReader::find_needs(Address waiter, const std::vector<Frame>& frames, TaskNeeds& found) {
   found.known = true;
   auto inner = std::find_if(frames.rbegin(), frames.rend(), [](const Frame& frame) {
-    return last_part(frame.code->function, '.') != "__await__";  // of a Future written in Python
+    return last_part(frame.code->function) != "__await__";  // of a Future written in Python
   });
   if (inner == frames.rend()) {
     found.known = false;
@@ -82,7 +73,7 @@ void TaskNeedsReader::need(Address future, TaskNeeds& found, int depth) {
     found.needs.push_back(future);
     return;
   }
-  if (last_part(objects_.type_name_of(future), '.') == "_GatheringFuture" && depth < kMaxDepth) {
+  if (last_part(objects_.type_name_of(future)) == "_GatheringFuture" && depth < kMaxDepth) {
     const auto children = objects_.attribute(future, "_children");
     need_all(children ? objects_.list(*children) : std::vector<Address>(), found, depth + 1);
     return;
@@ -134,12 +125,7 @@ Address TaskNeedsReader::threads_future(Address function) const {
 }
 
 bool TaskNeedsReader::is_named(Address function, std::string_view name) const {
-  const Layout& layout = own_.layout();
-  if (!plausible(function) || layout.function_name < 0 || objects_.type_name_of(function) != "function") {
-    return false;
-  }
-  const auto text = own_.reader.read_value<Address>(function + static_cast<Address>(layout.function_name));
-  return text && objects_.text(*text) == name;
+  return objects_.type_name_of(function) == "function" && function_name(objects_, function) == name;
 }
 
 // What the free variables of a function refer to: func_closure, a tuple of cells {head, ob_ref}. Up to 3.9 it
@@ -151,7 +137,7 @@ std::vector<Address> TaskNeedsReader::closure(Address function) const {
   std::vector<Address> values;
   for (Address cell :
        objects_.tuple(own_.reader.read_value<Address>(function + static_cast<Address>(offset)).value_or(0))) {
-    if (const Address value = word(cell, 0); plausible(value)) values.push_back(value);
+    if (const auto value = objects_.word(cell, 0); value && plausible(*value)) values.push_back(*value);
   }
   return values;
 }
@@ -172,31 +158,15 @@ bool TaskNeedsReader::is_locked(Address lock) const {
 }
 
 // Locks of the `async with` blocks that a coroutine stands in: each keeps the bound __aexit__ on the value
-// stack, since 3.14 the function and its self apart.
+// stack.
 std::vector<Address> TaskNeedsReader::entered(const Frame& frame) const {
-  const Layout& layout = own_.layout();
-  const Address begin =
-      frame.frame->frame + static_cast<Address>(layout.frame_slots) + 8 * frame.code->named_slots;
-  const Address end = frame.frame->stack_end;
+  const std::vector<Address> values = stack_values(objects_, *frame.frame, frame.code->named_slots);
   std::vector<Address> locks;
-  if (end <= begin || end - begin > 8 * kMaxStackWords) return locks;
-  const auto at = [&](Address place) {
-    const Address value = own_.reader.read_value<Address>(place).value_or(0);
-    return layout.minor >= 13 ? value & ~Address{3} : value;
-  };
-  for (Address place = begin; place < end; place += 8) {
-    const Address value = at(place);
-    const std::string type = objects_.type_name_of(value);
-    Address function = 0, self = 0;
-    if (type == "method") {  // {head, im_func, im_self}
-      function = word(value, 0);
-      self = word(value, 1);
-    } else if (type == "function" && layout.minor >= 14 && place + 8 < end) {
-      function = value;
-      self = at(place + 8);
-    }
-    if (function == 0 || !is_named(function, "__aexit__")) continue;
-    if (const Address lock = lock_of(self); lock != 0) locks.push_back(lock);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const BoundMethod method =
+        method_on_stack(objects_, values[i], i + 1 < values.size() ? values[i + 1] : 0);
+    if (!is_named(method.function, "__aexit__")) continue;
+    if (const Address lock = lock_of(method.self); lock != 0) locks.push_back(lock);
   }
   return locks;
 }

@@ -50,7 +50,6 @@ class TaskNeedsReader {
     bool of_asyncio(std::string_view file, std::string_view function) const;
   };
 
-  Address word(Address object, int index) const;
   std::optional<Address> local(const Frame& frame, std::string_view name) const;
   void need(Address future, TaskNeeds& found, int depth);
   void need_all(const std::vector<Address>& futures, TaskNeeds& found, int depth);

@@ -1,6 +1,7 @@
 #include <doctest/doctest.h>
 
 #include "fake_python.hpp"
+#include "python/callables.hpp"
 #include "python/objects.hpp"
 
 using namespace hangtrace;
@@ -15,6 +16,8 @@ using tests::FakePython;
 namespace {
 
 struct Bench {
+  explicit Bench(int minor = 11) : fake(*python::known_layout(minor)) {}
+
   FakePython fake;
   memory::BufferReader reader;
   Objects objects{reader, fake.layout};
@@ -184,4 +187,27 @@ TEST_CASE("tables that cannot be") {
   CHECK(bench.objects.dict(one + 4).empty());
   CHECK(bench.objects.list(list).empty());
   CHECK(bench.objects.tuple(tuple).empty());
+}
+
+TEST_CASE("a method on a value stack is bound, or since 3.14 a function with its self above") {
+  for (const int minor : {9, 11, 14}) {
+    CAPTURE(minor);
+    Bench bench(minor);
+    FakePython& fake = bench.fake;
+    const auto self = fake.integer(7);
+    const auto function = fake.object(fake.type("function", 0), std::vector<std::uint64_t>(16));
+    fake.set(function + static_cast<Address>(fake.layout.function_name), fake.str("__exit__"));
+    const auto bound = fake.object(fake.type("method", 0), {function, self});
+    fake.space(4096);  // the types are read as long as they are
+    bench.done();
+    CHECK(python::function_name(bench.objects, function) == "__exit__");
+    CHECK_FALSE(python::function_name(bench.objects, 0));
+    const auto method = python::method_on_stack(bench.objects, bound, 0);
+    CHECK(method.function == function);
+    CHECK(method.self == self);
+    const auto apart = python::method_on_stack(bench.objects, function, self);
+    CHECK(apart.function == (minor >= 14 ? function : 0));
+    CHECK(apart.self == (minor >= 14 ? self : 0));
+    CHECK(python::method_on_stack(bench.objects, self, function).function == 0);
+  }
 }
