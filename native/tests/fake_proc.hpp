@@ -1,38 +1,27 @@
 #pragma once
 
-#include <stdlib.h>
-
 #include <filesystem>
 #include <fstream>
 #include <string>
 #include <string_view>
+
+#include "tests/temporary_directory.hpp"
 
 namespace hangtrace::tests {
 
 /// A recorded /proc below a temporary directory, removed at the end.
 class FakeProc {
  public:
-  FakeProc() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "fake-proc-XXXXXX").string();
-    root_ = mkdtemp(pattern.data());
-  }
-  ~FakeProc() {
-    std::error_code ignored;  // a leftover in the temporary directory is no failure of the test
-    std::filesystem::remove_all(root_, ignored);
-  }
-  FakeProc(const FakeProc&) = delete;
-  FakeProc& operator=(const FakeProc&) = delete;
-
-  const std::string& root() const { return root_; }
+  const std::string& root() const { return directory_.path(); }
 
   void write(const std::string& path, std::string_view content) const {
-    const std::filesystem::path file = std::filesystem::path(root_) / path;
+    const std::filesystem::path file = std::filesystem::path(root()) / path;
     std::filesystem::create_directories(file.parent_path());
     std::ofstream(file, std::ios::binary) << content;
   }
 
  private:
-  std::string root_;
+  TemporaryDirectory directory_;
 };
 
 }  // namespace hangtrace::tests

@@ -20,28 +20,10 @@
 #include "memory/buffer_reader.hpp"
 #include "proc/maps.hpp"
 #include "tests/elf_builder.hpp"
+#include "tests/temporary_directory.hpp"
 #include "unwind/unwinder.hpp"
 
 namespace hangtrace::tests {
-
-class TemporaryDirectory {
- public:
-  TemporaryDirectory() {
-    char name[] = "/tmp/hangtrace-test-XXXXXX";
-    if (::mkdtemp(name) == nullptr) std::abort();
-    path_ = name;
-  }
-  ~TemporaryDirectory() {
-    std::error_code error;
-    std::filesystem::remove_all(path_, error);
-  }
-  TemporaryDirectory(const TemporaryDirectory&) = delete;
-  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 /// A process at one moment, as tools/record_snapshots.py describes it. What is known of its files is laid out
 /// in sparse ELF files below a /proc of its own.

@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "capture/engine.hpp"
-#include "proc/files.hpp"
+#include "tests/program.hpp"
 
 namespace {
 
@@ -32,41 +32,13 @@ constexpr auto patience = std::chrono::seconds(60);
 constexpr std::size_t group = 5;
 constexpr int rounds = 8;
 
-// A program of many threads, blocked in many ways; it ends with this object.
-class Target {
+// A program of many threads, blocked in many ways.
+class Target : public tests::Program {
  public:
-  Target() {
-    int in[2];
-    int out[2];
-    REQUIRE(::pipe2(in, O_CLOEXEC) == 0);
-    REQUIRE(::pipe2(out, O_CLOEXEC) == 0);
-    pid_ = ::fork();
-    REQUIRE(pid_ >= 0);
-    if (pid_ == 0) {
-      ::dup2(in[0], STDIN_FILENO);
-      ::dup2(out[1], STDOUT_FILENO);
-      ::execl(HT_LOOK_TARGET, HT_LOOK_TARGET, static_cast<char*>(nullptr));
-      ::_exit(127);
-    }
-    ::close(in[0]);
-    ::close(out[1]);
-    stdin_ = proc::Descriptor(in[1]);
-    stdout_ = proc::Descriptor(out[0]);
-    pollfd ready{out[0], POLLIN, 0};
+  Target() : Program(HT_LOOK_TARGET) {
+    pollfd ready{output(), POLLIN, 0};
     REQUIRE(::poll(&ready, 1, static_cast<int>(std::chrono::milliseconds(patience).count())) == 1);
   }
-  ~Target() {
-    ::kill(pid_, SIGKILL);
-    ::waitpid(pid_, nullptr, 0);
-  }
-  Target(const Target&) = delete;
-  Target& operator=(const Target&) = delete;
-  int pid() const { return pid_; }
-
- private:
-  pid_t pid_ = 0;
-  proc::Descriptor stdin_;
-  proc::Descriptor stdout_;
 };
 
 struct Group {

@@ -25,6 +25,8 @@
 #include "proc/maps.hpp"
 #include "proc/threads.hpp"
 #include "registers/task_registers.hpp"
+#include "tests/program.hpp"
+#include "tests/temporary_directory.hpp"
 #include "unwind/naming.hpp"
 #include "unwind/unwinder.hpp"
 
@@ -45,56 +47,12 @@ struct NotedThread {
   std::vector<memory::Address> returns;  // innermost first
 };
 
-class Directory {
- public:
-  Directory() {
-    char name[] = "/tmp/hangtrace-unwind-XXXXXX";
-    REQUIRE(::mkdtemp(name) != nullptr);
-    path_ = name;
-  }
-  ~Directory() {
-    std::error_code error;
-    std::filesystem::remove_all(path_, error);
-  }
-  Directory(const Directory&) = delete;
-  Directory& operator=(const Directory&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
-// The target program; it and its threads end with this object.
+// The target program, of whose threads each notes its frames.
 class Target {
  public:
-  explicit Target(const std::string& path) : path_(path) {
-    int in[2];
-    int out[2];
-    REQUIRE(::pipe2(in, O_CLOEXEC) == 0);
-    REQUIRE(::pipe2(out, O_CLOEXEC) == 0);
-    pid_ = ::fork();
-    REQUIRE(pid_ >= 0);
-    if (pid_ == 0) {
-      ::dup2(in[0], STDIN_FILENO);
-      ::dup2(out[1], STDOUT_FILENO);
-      ::execl(path.c_str(), path.c_str(), static_cast<char*>(nullptr));
-      ::_exit(127);
-    }
-    ::close(in[0]);
-    ::close(out[1]);
-    stdin_ = in[1];
-    read_notes(out[0]);
-    ::close(out[0]);
-  }
-  ~Target() {
-    ::close(stdin_);
-    ::kill(pid_, SIGKILL);
-    ::waitpid(pid_, nullptr, 0);
-  }
-  Target(const Target&) = delete;
-  Target& operator=(const Target&) = delete;
+  explicit Target(const std::string& path) : path_(path), program_(path) { read_notes(program_.output()); }
 
-  int pid() const { return pid_; }
+  int pid() const { return program_.pid(); }
   const std::string& path() const { return path_; }
   const std::vector<NotedThread>& threads() const { return threads_; }
 
@@ -122,8 +80,7 @@ class Target {
   }
 
   std::string path_;
-  pid_t pid_ = -1;
-  int stdin_ = -1;
+  tests::Program program_;
   std::vector<NotedThread> threads_;
 };
 
@@ -298,7 +255,7 @@ TEST_CASE("with the registers that the kernel shows every stack is complete, wit
 }
 
 TEST_CASE("a program whose file was deleted is still known") {
-  const Directory directory;
+  const tests::TemporaryDirectory directory;
   const std::string path = directory.path() + "/target";
   std::filesystem::copy_file(*std::begin({HT_UNWIND_TARGETS}), path);
   const Target target(path);
@@ -309,7 +266,7 @@ TEST_CASE("a program whose file was deleted is still known") {
 }
 
 TEST_CASE("another file in the place of the program's is not taken for it") {
-  const Directory directory;
+  const tests::TemporaryDirectory directory;
   const std::string path = directory.path() + "/target";
   const std::vector<std::string> builds{HT_UNWIND_TARGETS};
   std::filesystem::copy_file(builds[0], path);
