@@ -6,11 +6,12 @@ import os
 import re
 import stat
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
+from pyhangtrace.collect.mounts import SERVED, Mount, read_mounts
 from pyhangtrace.collect.procfs import PROC, numbers, others_hidden, pids, printable, read_link, read_text
 from pyhangtrace.model.kinds import FdKind
 from pyhangtrace.model.open_files import Holder
@@ -29,7 +30,6 @@ _ANONYMOUS = {
 }
 _MODES = {os.O_RDONLY: "r", os.O_WRONLY: "w", os.O_RDWR: "rw"}
 _MAX_WATCHES = 1024
-_LONGEST_DEVICE = 16  # "4095:1048575" and some room
 
 # Numbers of fdinfo that say what the object is, and how it stands. Source: the kernel's show_fdinfo functions.
 _DECIMAL = frozenset(
@@ -45,8 +45,6 @@ _IDENTITY = {EVENTFD: "eventfd-id", FUSE: "fuse_connection", USERFAULTFD: "pendi
 
 _MQUEUE_SIZE = 80  # of each inode of that file system (FILENT_SIZE)
 _MQUEUE_TEXT = re.compile(r"QSIZE:(\d+)\s")
-# Asking one of these for the status of a file may take for ever; what fdinfo says has to do.
-SERVED = ("fuse", "nfs", "cifs", "smb", "9p", "ceph", "lustre", "gpfs", "beegfs", "afs")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,65 +232,8 @@ def named_inode(link: str) -> int | None:
 def _mounts(pid: int, proc_root: str, kept: dict[str, dict[int, Mount]]) -> dict[int, Mount]:
     namespace = read_link(f"{proc_root}/{pid}/ns/mnt") or str(pid)
     if namespace not in kept:
-        kept[namespace] = {
-            mount.id: mount for mount in parse_mounts(read_text(f"{proc_root}/{pid}/mountinfo") or "")
-        }
+        kept[namespace] = {mount.id: mount for mount in read_mounts(pid, proc_root)}
     return kept[namespace]
-
-
-@dataclass(frozen=True, slots=True)
-class Mount:
-    """One line of mountinfo."""
-
-    id: int
-    point: str
-    fs_type: str
-    device: int | None = None
-    source: str = ""
-
-    @property
-    def place(self) -> str:
-        """Where it is mounted, and from what: a device, or a server's export."""
-        return self.point if self.source in ("", "none", self.fs_type) else f"{self.point} from {self.source}"
-
-
-def mount_of(path: str, mounts: Iterable[Mount]) -> Mount | None:
-    """The mount that an absolute path lies on; the last one of several at one place."""
-    best: Mount | None = None
-    for mount in mounts:
-        inside = mount.point == "/" or path == mount.point or path.startswith(mount.point + "/")
-        if inside and (best is None or len(mount.point) >= len(best.point)):
-            best = mount
-    return best
-
-
-def fuse_connection(fs_type: str | None, device: int | None) -> int | None:
-    """The number of the connection to the server of a FUSE file system; the kernel numbers it as the device."""
-    if device is None or not (fs_type or "").startswith("fuse"):
-        return None
-    return os.minor(device)
-
-
-def device_number(text: str) -> int | None:
-    """`8:1` as st_dev."""
-    major, _, minor = text.partition(":")
-    try:
-        return os.makedev(int(major), int(minor)) if len(text) < _LONGEST_DEVICE else None
-    except (ValueError, OverflowError):
-        return None
-
-
-def parse_mounts(text: str) -> list[Mount]:
-    """Lines of /proc/PID/mountinfo, in mount order."""
-    mounts = []
-    for line in text.splitlines():
-        left, _, right = line.partition(" - ")
-        words, kind = left.split(), right.split()
-        if len(words) > 4 and kind and words[0].isdecimal():
-            device = device_number(words[2])
-            source = kind[1].replace("\\040", " ") if len(kind) > 1 else ""
-            mounts.append(Mount(int(words[0]), words[4].replace("\\040", " "), kind[0], device, source))
-    return mounts
 
 
 @dataclass(frozen=True, slots=True)

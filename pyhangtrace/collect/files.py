@@ -6,8 +6,9 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from pyhangtrace.collect import descriptors, sockets
-from pyhangtrace.collect.descriptors import Descriptor, Openers, fuse_connection
+from pyhangtrace.collect.descriptors import Descriptor, Openers
 from pyhangtrace.collect.guarded import GuardedReader
+from pyhangtrace.collect.mounts import fuse_connection
 from pyhangtrace.collect.procfs import PROC
 from pyhangtrace.model.kinds import FdKind
 from pyhangtrace.model.open_files import FdFacts, Holder, SocketFacts

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pyhangtrace.collect.descriptors import Mount, Openers, mount_of, parse_mounts
+from pyhangtrace.collect.descriptors import Openers
 from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
+from pyhangtrace.collect.mounts import Mount, mount_of, read_mounts
 from pyhangtrace.collect.named_values import LOCK_FILE_VALUES
 from pyhangtrace.collect.procfs import printable, read_link, read_text
 from pyhangtrace.model.open_files import LockFile
@@ -27,7 +28,7 @@ def lock_files_task(
     """Task: a LockFile for each path of each pid, as that process sees the file system."""
     for pid in pids:
         progress(pid)
-        mounts = parse_mounts(read_text(f"{state.proc_root}/{pid}/mountinfo") or "")
+        mounts = read_mounts(pid, state.proc_root)
         yield pid, [_look_at(pid, path, mounts, state.proc_root) for path in argument[pid]]
 
 

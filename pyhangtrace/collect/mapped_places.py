@@ -9,10 +9,10 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pyhangtrace.collect.descriptors import SERVED, Mount, fuse_connection, parse_mounts
 from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
 from pyhangtrace.collect.mappings import device_of, mapped_files
-from pyhangtrace.collect.procfs import printable, read_bytes, read_text
+from pyhangtrace.collect.mounts import SERVED, Mount, fuse_connection, read_mounts
+from pyhangtrace.collect.procfs import printable, read_bytes
 from pyhangtrace.model.threads import ThreadSample
 
 MAPPED_PLACES_TASK = "mapped places"
@@ -38,7 +38,7 @@ def mapped_places_task(
     """Task: [(path, words on the mount, connection)] of the mapped files of each process that are served."""
     for pid in pids:
         progress(pid)
-        mounts = parse_mounts(read_text(f"{state.proc_root}/{pid}/mountinfo") or "")
+        mounts = read_mounts(pid, state.proc_root)
         yield pid, served(mounts, read_bytes(f"{state.proc_root}/{pid}/maps", _LARGEST) or b"")
 
 
@@ -53,9 +53,8 @@ def served(mounts: Sequence[Mount], maps: bytes) -> list[tuple[str, str, int | N
         mount = by_device.get(device)
         if mount is None:
             continue
-        words = printable(f"{mount.fs_type} mounted at {mount.place}")
         path = printable(match["path"].decode(errors="surrogateescape"))
-        found[(device, match["inode"])] = (path, words, fuse_connection(mount.fs_type, mount.device))
+        found[(device, match["inode"])] = (path, mount.words, fuse_connection(mount.fs_type, mount.device))
     return list(found.values())
 
 

@@ -11,7 +11,7 @@ import socket
 import struct
 from collections.abc import Mapping, Sequence
 
-from pyhangtrace.collect.descriptors import fuse_connection, mount_of, parse_mounts
+from pyhangtrace.collect.mounts import fuse_connection, mount_of, read_mounts
 from pyhangtrace.collect.procfs import PROC, printable, read_link, read_text
 from pyhangtrace.model.threads import ThreadSample
 
@@ -87,12 +87,10 @@ def mount_words(
     """The file system that a path lies on, of a thread that sleeps in the kernel on its account, and its connection."""
     if path is None or not path.startswith("/") or not (sample.state == "D" or _ASKS in (sample.wchan or "")):
         return None, None
-    mount = mount_of(path, parse_mounts(read_text(f"{proc_root}/{sample.pid}/mountinfo") or ""))
+    mount = mount_of(path, read_mounts(sample.pid, proc_root))
     if mount is None:
         return None, None
-    return printable(f"{mount.fs_type} mounted at {mount.place}"), fuse_connection(
-        mount.fs_type, mount.device
-    )
+    return mount.words, fuse_connection(mount.fs_type, mount.device)
 
 
 def _folder(sample: ThreadSample, index: int | None, proc_root: str) -> str | None:

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyhangtrace import _native
-from pyhangtrace.collect import descriptors, file_locks, ipc, kernel, maps, procfs, sockets, threads
+from pyhangtrace.collect import descriptors, file_locks, ipc, kernel, maps, mounts, procfs, sockets, threads
 from pyhangtrace.collect.processes import describe
 from pyhangtrace.discover import recognise
 from pyhangtrace.model.host import OomKill
@@ -126,7 +126,7 @@ def test_tables_survive_garbage(raw: bytes) -> None:
     file_locks.carried(descriptors.parse_fdinfo("lock:\t" + text))
     for family in ("tcp", "tcp6"):
         msgspec.json.encode([str(found) for found in sockets.parse_inet("head\n" + text, family)])
-    descriptors.parse_mounts(text)
+    mounts.parse_mounts(text)
     descriptors.parse_fdinfo(text)
     list(ipc.parse_queues("head\n" + text, 1))
     list(ipc.parse_keys("head\n" + text))

@@ -15,6 +15,7 @@ from pyhangtrace.collect import (
     ipc,
     mapped_places,
     maps,
+    mounts,
     named_places,
     sockets,
 )
@@ -96,7 +97,7 @@ def test_file_system_of_a_path_that_a_thread_sleeps_on(tmp_path: Path) -> None:
 
 
 def test_mapped_files_that_a_server_has_to_provide() -> None:
-    mounts = descriptors.parse_mounts(
+    table = mounts.parse_mounts(
         "20 1 8:1 / / rw - ext4 /dev/vda rw\n21 20 0:39 / /m rw - fuse.sshfs host:/m rw\n"
     )
     maps_text = (
@@ -106,9 +107,9 @@ def test_mapped_files_that_a_server_has_to_provide() -> None:
         b"7f0000003000-7f0000004000 rw-p 00000000 00:00 0\n"
         b"damaged 00:27 \n"
     )
-    found = mapped_places.served(mounts, maps_text)
+    found = mapped_places.served(table, maps_text)
     assert found == [("/m/one two", "fuse.sshfs mounted at /m from host:/m", 39)]
-    assert mapped_places.served(mounts[:1], maps_text) == []
+    assert mapped_places.served(table[:1], maps_text) == []
 
 
 def test_operations_of_a_semop() -> None:
