@@ -346,14 +346,17 @@ def test_a_thread_in_another_interpreter_is_there_once(python: str) -> None:
 def test_a_running_process_is_never_misread(python: str) -> None:
     known = {"busy_leaf", "busy_generator", "busy_deep", "busy_loop", "busy_loop.<locals>", "<module>"}
     library = {"threading.py", "<made>", "busy_target.py"}
+    seen = 0
     with running(python, "busy_target.py") as (process, _):
         for _ in range(25):
             for thread in look(process.pid)["threads"]:
                 for frame in thread["frames"]:
+                    seen += 1
                     assert Path(frame["file"]).name in library, frame
                     if Path(frame["file"]).name == "busy_target.py":
                         assert frame["function"] in known, frame
                         assert 0 <= frame["line"] <= 60
+    assert seen
 
 
 def test_a_process_that_ends_while_it_is_read(python: str) -> None:
