@@ -13,6 +13,7 @@ from pyhangtrace.analyze.next_steps import next_steps
 from pyhangtrace.analyze.phase import phase_of
 from pyhangtrace.analyze.progress import GOES_ON
 from pyhangtrace.analyze.scene import Key
+from pyhangtrace.analyze.services import LAUNCHER
 from pyhangtrace.analyze.source_lines import Places, places_of, with_lines
 from pyhangtrace.analyze.words import summary
 from pyhangtrace.model.kinds import FrameKind, Kind, MemoryVerdict, State, WaitKind
@@ -112,7 +113,7 @@ def _wait_order(case: Case, finding: Finding) -> list[Key]:
 
 def _of_interest(case: Case, key: Key) -> bool:
     # A launcher that waits for those it started does its work, but what it waits for is worth a line.
-    return case.waits[key].service in (None, "launcher")
+    return case.waits[key].service in (None, LAUNCHER)
 
 
 def _wait(case: Case, wait: Blocked, identifier: str) -> Wait:

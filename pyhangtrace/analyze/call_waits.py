@@ -7,12 +7,11 @@ from pyhangtrace.analyze.blocked import CONNECT, Blocked, Standing, changed
 from pyhangtrace.analyze.calls import Call, Meaning, connects_to_store, has_function, path_has
 from pyhangtrace.analyze.progress import GOES_ON, Progress, in_place
 from pyhangtrace.analyze.scene import Scene
+from pyhangtrace.analyze.sleeps import is_sleep
 from pyhangtrace.model.kinds import Confidence, Edge, Kind, Role, WaitKind
 from pyhangtrace.model.open_files import FileLock, LockFile
 from pyhangtrace.model.report import ReportHolder, WaitObject
 from pyhangtrace.model.threads import ThreadSample
-
-_SLEEPS = frozenset({"nanosleep", "clock_nanosleep"})
 
 
 def group_call(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
@@ -218,7 +217,7 @@ def worker_loop(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked |
     call = draft.call
     if call is None or call.meaning not in (Meaning.WORKER_LOOP, Meaning.EVENT_LOOP):
         return None
-    if call.meaning is Meaning.WORKER_LOOP and scene.syscall(sample) in _SLEEPS:
+    if call.meaning is Meaning.WORKER_LOOP and is_sleep(scene, sample):
         return None  # no queue is waited for like this: its task sleeps
     return changed(
         draft,

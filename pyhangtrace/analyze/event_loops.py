@@ -14,10 +14,12 @@ from pyhangtrace.analyze import holders, python_objects
 from pyhangtrace.analyze.blocked import Blocked, Standing, changed
 from pyhangtrace.analyze.calls import Meaning
 from pyhangtrace.analyze.components import components
+from pyhangtrace.analyze.fronts import front
 from pyhangtrace.analyze.graph import LONG_TIMER_S
-from pyhangtrace.analyze.outside import watches_own_only
+from pyhangtrace.analyze.outside import watches_wake_up_only
 from pyhangtrace.analyze.progress import GOES_ON, in_place
 from pyhangtrace.analyze.scene import Key, Scene
+from pyhangtrace.analyze.services import LAUNCHER
 from pyhangtrace.model.evidence import Look
 from pyhangtrace.model.kinds import Confidence, Edge, Kind, TaskKind, WaitKind
 from pyhangtrace.model.report import WaitObject
@@ -94,7 +96,13 @@ def settle_tasks(scene: Scene, waits: Mapping[Key, Blocked]) -> dict[Key, Blocke
             if loop in waits and loop not in tied and _is_loop(waits[loop]):
                 found = _awaiting_threads(scene, graph, waits[loop]) or waits[loop]
                 settled[loop] = _told(graph, found)
-    return settled
+    return {key: wait if wait is waits[key] else _its_own(wait) for key, wait in settled.items()}
+
+
+def _its_own(wait: Blocked) -> Blocked:
+    """A launcher that waits for its tasks, or for those who work for them, does more than look after children."""
+    firm = wait.standing is Standing.FIRM and wait.service == LAUNCHER
+    return changed(wait, service=None) if firm else wait
 
 
 def _is_loop(wait: Blocked) -> bool:
@@ -122,7 +130,7 @@ def _graph(
             computed[task.computes] = node
     edges: dict[_Node, tuple[_Node, ...]] = {}
     for node, task in tasks.items():
-        needed = [each for address in _needs(task) for each in _doing(scene, tasks, pid, address)]
+        needed = [each for address in _needs(task) for each in _doing(scene, waits, tasks, pid, address)]
         had_by = holding.get(task.lock, []) if task.lock is not None else []
         if len(had_by) == 1:
             needed.append(had_by[0])
@@ -180,11 +188,15 @@ def _needs(task: TaskSample) -> tuple[int, ...]:
     return task.needs or ((task.awaits_address,) if task.awaits_address is not None else ())
 
 
-def _doing(scene: Scene, tasks: _Tasks, pid: int, address: int) -> tuple[_Node, ...]:
-    """The task of that address, or the thread that works on the future of that address."""
+def _doing(
+    scene: Scene, waits: Mapping[Key, Blocked], tasks: _Tasks, pid: int, address: int
+) -> tuple[_Node, ...]:
+    """The task of that address, or the thread that works on the future of that address, also in another process."""
     if (pid, -address) in tasks:
         return ((pid, -address),)
-    return scene.values.working_on(pid, address)
+    processes = python_objects.processes_working_on(scene, pid, address)
+    fronts = tuple(key for process in processes if (key := front(scene, waits, process))[1] > 0)
+    return scene.values.working_on(pid, address) or fronts
 
 
 def _times_out(task: TaskSample) -> bool:
@@ -314,11 +326,11 @@ def _by_the_clock(wait: Blocked, left_s: float) -> Blocked:
 
 
 def _awaiting_threads(scene: Scene, graph: _Graph, wait: Blocked) -> Blocked | None:
-    """A loop that nothing can wake but other threads of its process, as all its tasks wait for them, or that has a
-    lock which nobody is known to have. None: something else may wake it.
+    """A loop that nothing can wake but other threads of its process, or those of its pools, as all its tasks wait for
+    them, or that has a lock which nobody is known to have. None: something else may wake it.
     """
     sample = scene.thread(wait.key)
-    if sample is None or wait.ends_by_itself or not watches_own_only(scene, wait.key):
+    if sample is None or wait.ends_by_itself or not watches_wake_up_only(scene, wait.key):
         return None
     if holders.handled_signals(scene, wait.key[0]) != frozenset() or wait.progress in GOES_ON:
         return None
@@ -339,11 +351,12 @@ def _awaiting_threads(scene: Scene, graph: _Graph, wait: Blocked) -> Blocked | N
     evidence = (*wait.evidence, *_lines(graph, mine))
     if threads:
         ordered = tuple(sorted(threads))
+        elsewhere = all(pid != wait.key[0] for pid, _ in ordered)
         return changed(
             wait,
-            kind=WaitKind.CONDITION,
+            kind=WaitKind.QUEUE if elsewhere else WaitKind.CONDITION,
             standing=Standing.FIRM,
-            cause=Kind.UNKNOWN,
+            cause=Kind.WORKER_STUCK if elsewhere else Kind.UNKNOWN,
             basis=Confidence.LIKELY,
             object=WaitObject(name=python_objects.FUTURE),
             targets=ordered,
@@ -395,13 +408,14 @@ def _awaits(graph: _Graph, node: _Node, task: TaskSample | None = None) -> str:
     if task is None:
         return ""
     needed = graph.edges.get(node, ())
-    threads = [str(each[1]) for each in needed if each[1] > 0]
+    threads = [f"thread {tid}" for pid, tid in needed if tid > 0 and pid == node[0]]
+    threads += [f"pid {pid}" for pid, tid in needed if tid > 0 and pid != node[0]]
     if task.lock is not None and needed and needed[-1] in graph.tasks:
         return (
             f"awaits {task.awaits} of the lock at {task.lock:#x} that task {graph.tasks[needed[-1]].name} has"
         )
     if threads and task.needs:
-        return f"awaits {task.awaits}, run by thread {', '.join(threads)}"
+        return f"awaits {task.awaits}, run by {', '.join(threads)}"
     if task.current:
         return "is where its thread is held up"
     return f"awaits {task.awaits}"

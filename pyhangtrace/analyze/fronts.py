@@ -8,6 +8,7 @@ from operator import itemgetter
 from pyhangtrace.analyze.blocked import Blocked, Standing, changed, weakest
 from pyhangtrace.analyze.outside import works_itself
 from pyhangtrace.analyze.scene import Key, Scene
+from pyhangtrace.analyze.services import LAUNCHER
 from pyhangtrace.model.kinds import Confidence, Edge, WaitKind
 
 _TID = itemgetter(1)
@@ -77,7 +78,7 @@ def _settle_keeper(scene: Scene, waits: Mapping[Key, Blocked], wait: Blocked) ->
 
 def _may_lock(wait: Blocked) -> bool:
     # What a launcher waits for is its work; it may do other work as well.
-    return wait.service in (None, "launcher")
+    return wait.service in (None, LAUNCHER)
 
 
 def _root(waits: Mapping[Key, Blocked], start: Key, among: Collection[Key]) -> Key | None:

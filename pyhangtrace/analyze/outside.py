@@ -6,7 +6,7 @@ sleeps by the clock, and everybody else waits for one who does. A wait for anoth
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from itertools import chain
 from operator import itemgetter
 
@@ -17,6 +17,7 @@ from pyhangtrace.analyze.ends import is_stranger, watched_descriptors
 from pyhangtrace.analyze.progress import Progress
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.model.kinds import FdKind, Kind, WaitKind
+from pyhangtrace.model.open_files import FdFacts
 
 # Serving threads of libraries through which work arrives.
 _SERVE_OUTSIDE = frozenset({"grpc", "zmq", "libuv", "ray"})
@@ -94,11 +95,44 @@ def _listens(scene: Scene, wait: Blocked) -> bool:
 
 def watches_own_only(scene: Scene, key: Key) -> bool:
     """Whether all that a thread polls for are pipes and sockets whose other end is in its own process only."""
-    sample = scene.thread(key)
-    watched = watched_descriptors(scene, sample) if sample is not None else ()
-    return bool(watched) and all(
-        fd.kind in (FdKind.PIPE, FdKind.SOCKET) and holders.writers(fd) == (key[0],) for fd in watched
+    watched = _watched(scene, key)
+    return bool(watched) and all(holders.writers(fd) == (key[0],) for fd in watched) and _are_ends(watched)
+
+
+def watches_wake_up_only(scene: Scene, key: Key) -> bool:
+    """Whether nothing but a thread of its own process can wake an event loop of asyncio by what it polls for.
+
+    The one thing that it always polls for is a pair of its own, which children that were forked have too, and never
+    use.
+    """
+    watched = _watched(scene, key)
+    if len(watched) != 1 or not _are_ends(watched):
+        return watches_own_only(scene, key)
+    return key[0] in holders.writers(watched[0]) and all(
+        pid == key[0] or _is_forked_from(scene, pid, key[0]) for pid in holders.writers(watched[0])
     )
+
+
+def _watched(scene: Scene, key: Key) -> tuple[FdFacts, ...]:
+    sample = scene.thread(key)
+    return tuple(watched_descriptors(scene, sample)) if sample is not None else ()
+
+
+def _are_ends(watched: Iterable[FdFacts]) -> bool:
+    return all(fd.kind in (FdKind.PIPE, FdKind.SOCKET) for fd in watched)
+
+
+def _is_forked_from(scene: Scene, pid: int, ancestor: int) -> bool:
+    passed: set[int] = set()
+    while pid not in passed:
+        passed.add(pid)
+        parent = holders.forked_without_exec(scene, pid)
+        if parent is None:
+            return False
+        if parent.pid == ancestor:
+            return True
+        pid = parent.pid
+    return False
 
 
 def _gives_life(wait: Blocked) -> bool:

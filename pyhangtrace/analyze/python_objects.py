@@ -139,16 +139,33 @@ def _queued_in(scene: Scene, pid: int, address: int) -> tuple[Key, ...]:
 
 def with_the_task(scene: Scene, sample: ThreadSample, call: Call, workers: Sequence[int]) -> tuple[int, ...]:
     """Of the processes of a pool those that work on what a thread waits for; none if that is not known."""
-    if call.meaning is Meaning.POOL_RESULT:
-        job = holders.named(sample, ("_job",))
-        task, function = (job, "worker") if isinstance(job, int) else (None, "")
-    else:
+    if call.meaning is not Meaning.POOL_RESULT:
         own = _self_of(sample, call)
-        task = _work_id(scene, sample.pid, own.address) if own is not None and own.address else None
-        function = "_process_worker"
-    if task is None:
+        return processes_working_on(scene, sample.pid, own.address, workers) if own and own.address else ()
+    job = holders.named(sample, ("_job",))
+    return _busy_with(scene, workers, "job", "worker", job) if isinstance(job, int) else ()
+
+
+def processes_working_on(
+    scene: Scene, pid: int, future_address: int, workers: Sequence[int] | None = None
+) -> tuple[int, ...]:
+    """Of `workers`, or all children, those that work on a future of a pool of processes; none if nobody has begun, or
+    where another pool may be meant.
+    """
+    found = _work_item(scene, pid, future_address)
+    if found is None:
         return ()
-    name = "job" if function == "worker" else "call_item.work_id"
+    manager, number = found
+    among = workers if workers is not None else scene.children.get(pid, ())
+    busy = _busy_with(scene, among, "call_item.work_id", "_process_worker", number)
+    if len(busy) < 2:
+        return busy
+    # Each pool counts from the start.
+    own = next((value.members[::2] for key, value in scene.values.of(pid, "processes") if key == manager), ())
+    return tuple(each for each in busy if each in own)
+
+
+def _busy_with(scene: Scene, workers: Sequence[int], name: str, function: str, task: int) -> tuple[int, ...]:
     return tuple(
         pid
         for pid in workers
@@ -159,8 +176,10 @@ def with_the_task(scene: Scene, sample: ThreadSample, call: Call, workers: Seque
     )
 
 
-def _work_id(scene: Scene, pid: int, future_address: int) -> int | None:
-    """Under which number a pool of processes keeps a future; None if several do, or none."""
+def _work_item(scene: Scene, pid: int, future_address: int) -> tuple[Key, int] | None:
+    """The thread that manages a pool of processes, and under which number it keeps a future; None if several do, or
+    none.
+    """
     found = []
     for key, futures in scene.values.of(pid, "pending_work_items[].future"):
         items = next(
@@ -169,7 +188,7 @@ def _work_id(scene: Scene, pid: int, future_address: int) -> int | None:
         if items is None or len(items.members) != 2 * len(futures.members):
             continue
         found += [
-            number
+            (key, number)
             for number, address in zip(items.members[::2], futures.members, strict=True)
             if address == future_address
         ]

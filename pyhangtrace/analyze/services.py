@@ -11,6 +11,9 @@ from pyhangtrace.analyze.calls import path_has, plain, python_frames, short
 from pyhangtrace.analyze.openmp import Place
 from pyhangtrace.model.threads import ThreadSample
 
+# What a thread serves that looks after those it has started.
+LAUNCHER = "launcher"
+
 # Start of the thread's name (as the kernel keeps it, 15 characters) and what it serves.
 _BY_NAME: tuple[tuple[str, str], ...] = (
     ("pt_gloo_runloop", "gloo run loop"),

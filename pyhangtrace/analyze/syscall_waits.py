@@ -12,6 +12,7 @@ from pyhangtrace.analyze.calls import Meaning
 from pyhangtrace.analyze.ends import io_wait, poll_wait
 from pyhangtrace.analyze.progress import in_place
 from pyhangtrace.analyze.scene import Scene
+from pyhangtrace.analyze.sleeps import SLEEPS, is_sleep
 from pyhangtrace.model.kinds import Confidence, Edge, FrameKind, Kind, WaitKind
 from pyhangtrace.model.report import ReportHolder, WaitObject
 from pyhangtrace.model.stacks import Frame
@@ -27,7 +28,6 @@ _POLLS = frozenset(
     {"poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait", "epoll_pwait2", "accept4", "accept"}
 )
 
-_SLEEPS = frozenset({"nanosleep", "clock_nanosleep"})
 
 _FORKS = ("vfork", "clone", "clone3")
 
@@ -74,7 +74,7 @@ def child(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
     if name in _FORKS:
         return None
     in_loop = draft.call is not None and draft.call.op == "spawnSync"
-    if name not in _CHILD and name not in _SLEEPS and not in_loop:
+    if name not in _CHILD and name not in SLEEPS and not in_loop:
         # Reads the child's output or watches its handle: the descriptor tells which child.
         return None
     return changed(
@@ -157,7 +157,7 @@ def file_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | N
 
 def sqlite(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
     """SQLite naps until a lock on the database is free; the kernel's table says who holds one."""
-    if scene.syscall(sample) not in _SLEEPS or not _inside_sqlite(sample.frames):
+    if scene.syscall(sample) not in SLEEPS or not _inside_sqlite(sample.frames):
         return None
     found = [
         lock
@@ -267,14 +267,7 @@ def ring(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
 
 def sleep(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
     """Timers."""
-    name = scene.syscall(sample)
-    # Before Python 3.11 time.sleep() is a select() of nothing.
-    empty = (
-        name in ("select", "pselect6", "poll", "ppoll") and not sample.io_fds and sample.timeout_s is not None
-    )
-    if name not in _SLEEPS and not empty:
-        return None
-    if empty and name in ("select", "pselect6", "poll", "ppoll") and _nfds(sample, name) != 0:
+    if not is_sleep(scene, sample):
         return None
     if sample.polls_for is not None and draft.call is None:
         return _polls_for_file(sample, draft)
@@ -304,11 +297,6 @@ def _polls_for_file(sample: ThreadSample, draft: Blocked) -> Blocked:
             f"its source naps inside of `{sample.polls_for}`: it looks for a file again and again; {objects.NO_OWNER}",
         ),
     )
-
-
-def _nfds(sample: ThreadSample, name: str) -> int:
-    index = 0 if name in ("select", "pselect6") else 1
-    return sample.args[index] if len(sample.args) > index else 0
 
 
 def polls(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:

@@ -24,6 +24,7 @@ from pyhangtrace.analyze.calls import Meaning, has_stack, recognise
 from pyhangtrace.analyze.describe import describe_call, describe_lock, describe_syscall
 from pyhangtrace.analyze.progress import DEAD, Progress, gil_wait, is_ready, progress
 from pyhangtrace.analyze.scene import Key, Scene
+from pyhangtrace.analyze.services import LAUNCHER
 from pyhangtrace.model.kinds import Kind, Role, WaitKind
 from pyhangtrace.model.threads import ThreadSample
 
@@ -113,7 +114,7 @@ def _launching(scene: Scene, wait: Blocked) -> Blocked:
     if wait.service is None and (
         is_launcher or (wait.call is not None and wait.call.meaning is Meaning.LAUNCHER)
     ):
-        return changed(wait, service="launcher")
+        return changed(wait, service=LAUNCHER)
     return wait
 
 

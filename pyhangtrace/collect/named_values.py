@@ -30,7 +30,11 @@ _OBJECTS: dict[tuple[str, str], tuple[str, ...]] = {
     ("ApplyResult", "wait"): ("self._job",),
     ("ApplyResult", "get"): ("self._job",),
     ("IMapIterator", "next"): ("self._job",),
-    ("_ExecutorManagerThread", "run"): ("self.pending_work_items", "self.pending_work_items[].future"),
+    ("_ExecutorManagerThread", "run"): (
+        "self.pending_work_items",
+        "self.pending_work_items[].future",
+        "self.processes",
+    ),
 }
 
 # Their subclasses in the standard library that inherit the method.
@@ -65,7 +69,7 @@ _NAMED: dict[str, tuple[str, ...]] = {
     "as_completed": ("pending[]",),
     "_worker": ("work_queue", "work_queue[].future"),
     "_process_worker": ("call_item.work_id",),
-    "_queue_management_worker": ("pending_work_items", "pending_work_items[].future"),
+    "_queue_management_worker": ("pending_work_items", "pending_work_items[].future", "processes"),
     # multiprocessing.pool: what a process works on
     "worker": ("job",),
     # subprocess, multiprocessing: the child that is waited for

@@ -284,6 +284,14 @@ def _asyncio() -> list[PythonRow]:
             addressed=False,
             waiter=Waits.POLL,
         ),
+        PythonRow(
+            name="asyncio and a process pool",
+            mode="alone",
+            kinds=("queue",),
+            owner=Owner.PROCESS,
+            addressed=False,
+            waiter=Waits.POLL,
+        ),
         *(
             PythonRow(name=name, mode="alone", members=("waiter",), waiter=Waits.POLL, proof="likely")
             for name in (
@@ -343,6 +351,7 @@ def _healthy() -> list[PythonRow]:
         row("asyncio ring that times out", Waits.POLL),
         row("asyncio.Lock given up in its block", Waits.POLL),
         row("server in a worker of a loop", Waits.POLL),
+        row("server in a process of a loop", Waits.POLL),
         row("thread of a task that serves", Waits.POLL),
     ]
 

@@ -174,6 +174,19 @@ def server_in_a_worker():
     in_loop(main)
 
 
+def serve_in_a_process():
+    socket.create_server(("127.0.0.1", 0)).accept()
+
+
+@alone("server in a process of a loop")
+def server_in_a_process():
+    async def main():
+        pool = concurrent.futures.ProcessPoolExecutor(2, mp_context=fork)
+        await asyncio.get_running_loop().run_in_executor(pool, serve_in_a_process)
+
+    in_loop(main)
+
+
 @alone("thread of a task that serves")
 def thread_of_a_task_that_serves():
     async def main():

@@ -3,8 +3,10 @@
 import asyncio
 import concurrent.futures
 import threading
+import time
 
 import announce
+from shared import fork, pool_task
 from stage import KEEP, LONG_S, alone, holding, is_at, thread
 
 
@@ -83,6 +85,17 @@ def asyncio_cycle():
 def asyncio_to_thread():
     async def main():
         await asyncio.get_running_loop().run_in_executor(None, holding)
+
+    in_loop(main)
+
+
+@alone("asyncio and a process pool")
+def asyncio_and_a_process_pool():
+    async def main():
+        # Two pools number their work alike.
+        pools = [concurrent.futures.ProcessPoolExecutor(1, mp_context=fork) for _ in range(2)]
+        KEEP.append(pools[0].submit(time.sleep, LONG_S))
+        await asyncio.get_running_loop().run_in_executor(pools[1], pool_task, 1)
 
     in_loop(main)
 
