@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from pyhangtrace.model.evidence import Evidence
@@ -200,14 +200,15 @@ def _nameless(evidence: Evidence, by_pid: Mapping[int, Identity]) -> tuple[int, 
     """Living processes beside the ranks that could be one."""
     processes = {process.pid: process for process in evidence.processes}
     parents = {pid: process.ppid for pid, process in processes.items()}
-    ranks = _ranks(by_pid)
-    above = {parents[pid] for pid in ranks}
+    ranks = set(_ranks(by_pid))
+    starters = {parents[pid] for pid in ranks}
+    above = _ancestors(ranks, parents)
     found = []
     for pid, process in sorted(processes.items()):
         could_be = process.role in (Role.RANK, Role.OTHER, Role.LAUNCHER, Role.ENGINE, Role.SCHEDULER)
         alive = process.state not in ("Z", "X") and not process.gone
-        helper = "resource_tracker" in process.title or any(_descends(rank, pid, parents) for rank in ranks)
-        if pid not in ranks and parents[pid] in above and could_be and alive and not helper:
+        helper = "resource_tracker" in process.title or pid in above
+        if pid not in ranks and parents[pid] in starters and could_be and alive and not helper:
             found.append(pid)
     return tuple(found)
 
@@ -228,6 +229,17 @@ def _all_found(evidence: Evidence, by_pid: Mapping[int, Identity]) -> bool:
 
 def _ranks(by_pid: Mapping[int, Identity]) -> tuple[int, ...]:
     return tuple(pid for pid, who in by_pid.items() if who.rank is not None)
+
+
+def _ancestors(pids: Iterable[int], parents: Mapping[int, int]) -> set[int]:
+    """All processes above these."""
+    found: set[int] = set()
+    for pid in pids:
+        above = parents.get(pid)
+        while above is not None and above != pid and above not in found:
+            found.add(above)
+            above = parents.get(above)
+    return found
 
 
 def _descends(pid: int, ancestor: int, parents: Mapping[int, int]) -> bool:

@@ -51,12 +51,11 @@ def _lively(scene: Scene, waits: Mapping[Key, Blocked], world: Set[Key]) -> froz
 
 def awaiting_work(scene: Scene, waits: Mapping[Key, Blocked]) -> frozenset[Key]:
     """Threads that wait, over waits that know their targets, for one that works or sleeps by the clock."""
-
-    def at_it(key: Key) -> bool:
-        return key in waits and (waits[key].standing is Standing.TIMER or scene.works(key))
-
+    at_it = {key for key, wait in waits.items() if wait.standing is Standing.TIMER or scene.works(key)}
+    if not at_it:
+        return frozenset()
     firm = {key: wait.targets for key, wait in waits.items() if wait.standing is Standing.FIRM}
-    return leading_to({key for key, targets in firm.items() if any(map(at_it, targets))}, firm)
+    return leading_to({key for key, targets in firm.items() if not at_it.isdisjoint(targets)}, firm)
 
 
 def _may_end(scene: Scene, wait: Blocked) -> tuple[Key, ...]:

@@ -53,12 +53,20 @@ def settle_sole_wakers(scene: Scene, waits: Mapping[Key, Blocked]) -> dict[Key, 
 
 def _runs_alone(scene: Scene, waits: Mapping[Key, Blocked], wait: Blocked) -> Key | None:
     """The only other thread of a process, if it works while an initialisation is waited for that records nobody."""
-    others = [key for key in scene.threads_of(wait.key[0]) if key != wait.key]
-    if wait.kind is not WaitKind.ONCE or wait.targets or len(others) != 1 or others[0] not in wait.candidates:
+    other = _only_other(scene, wait.key)
+    if wait.kind is not WaitKind.ONCE or wait.targets or other is None or other not in wait.candidates:
         return None
-    found = waits.get(others[0])
-    works = found is not None and found.standing is Standing.RUNNING and scene.works(others[0])
-    return others[0] if works else None
+    found = waits.get(other)
+    works = found is not None and found.standing is Standing.RUNNING and scene.works(other)
+    return other if works else None
+
+
+def _only_other(scene: Scene, key: Key) -> Key | None:
+    """The other one of two threads of a process."""
+    threads = scene.threads_of(key[0])
+    if len(threads) != 2:
+        return None
+    return threads[1] if threads[0] == key else threads[0]
 
 
 def _is_signal(scene: Scene, wait: Blocked) -> bool:
@@ -83,8 +91,8 @@ def _stuck_behind(scene: Scene, waits: Mapping[Key, Blocked], wait: Blocked) -> 
 
     Of several that are all stuck behind it, which one owes the signal is not known: a circle through any is a guess.
     """
-    others = [key for key in scene.threads_of(wait.key[0]) if key != wait.key]
-    other = waits.get(others[0]) if len(others) == 1 else None
+    alone = _only_other(scene, wait.key)
+    other = waits.get(alone) if alone is not None else None
     if other is None or other.kind not in _LOCKS or other.standing is not Standing.FIRM:
         return None
     return other.key if other.targets == (wait.key,) and other.progress in STILL else None
