@@ -5,10 +5,11 @@ They outlive who uses them and record no owner, only who touched them last: cand
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from pyhangtrace.analyze import objects
-from pyhangtrace.analyze.blocked import Blocked, Standing
+from pyhangtrace.analyze.blocked import Blocked, Standing, changed
 from pyhangtrace.analyze.scene import Scene
 from pyhangtrace.model.kinds import Edge, FdKind, Kind, WaitKind
 from pyhangtrace.model.open_files import IpcFacts
@@ -93,14 +94,20 @@ def _queue(scene: Scene, sample: ThreadSample, draft: Blocked, *, sends: bool) -
             evidence.append(f"last {'receiver' if sends else 'sender'} pid {pid}")
             last = (pid,)
     evidence.append(f"{objects.NO_OWNER}: whoever knows the queue may {'receive' if sends else 'send'}")
-    return replace(
+    return _of_queue(draft, WaitObject(name=title), last, evidence, sends=sends)
+
+
+def _of_queue(
+    draft: Blocked, thing: WaitObject, others: Sequence[int], evidence: Sequence[str], *, sends: bool
+) -> Blocked:
+    return changed(
         draft,
         kind=WaitKind.QUEUE,
         # Who receives waits for work; who finds no room waits for somebody.
         standing=Standing.OPAQUE if sends else Standing.IDLE,
         cause=Kind.UNKNOWN if sends else Kind.IDLE,
-        object=WaitObject(name=title),
-        candidates=tuple((pid, 0) for pid in last if pid != sample.pid),
+        object=thing,
+        candidates=tuple((pid, 0) for pid in others if pid != draft.key[0]),
         edge=Edge.ANY,
         evidence=tuple(evidence),
     )
@@ -123,16 +130,7 @@ def posix_queue(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked |
         if others:
             evidence.append(f"open for the other part in pid {', '.join(map(str, others))}")
     evidence.append(f"{objects.NO_OWNER}: whoever opens the queue may {'receive' if sends else 'send'}")
-    return replace(
-        draft,
-        kind=WaitKind.QUEUE,
-        standing=Standing.OPAQUE if sends else Standing.IDLE,
-        cause=Kind.UNKNOWN if sends else Kind.IDLE,
-        object=objects.thing(facts, sample.args[0]),
-        candidates=tuple((pid, 0) for pid in others if pid != sample.pid),
-        edge=Edge.ANY,
-        evidence=tuple(evidence),
-    )
+    return _of_queue(draft, objects.thing(facts, sample.args[0]), others, evidence, sends=sends)
 
 
 def named_semaphore(scene: Scene, sample: ThreadSample, wait: Blocked) -> Blocked:
