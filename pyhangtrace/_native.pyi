@@ -112,6 +112,15 @@ class PythonCapture(TypedDict):
     problem: str | None
     thread_count: int
 
+class TaskObjectCapture(TypedDict):
+    """The object of asyncio in one of whose methods a task is suspended."""
+
+    kind: str  # "lock", "semaphore", "event", "condition", "barrier", "queue"
+    method: str  # "get", "join", …
+    address: int
+    count: int | None  # permits or items that are there, unfinished pieces of work, or how many have come
+    limit: int | None  # of how many, where it knows that; 0: without a limit
+
 class TaskCapture(TypedDict):
     """An asyncio task, or a suspended greenlet."""
 
@@ -127,6 +136,7 @@ class TaskCapture(TypedDict):
         str | None
     )  # "Queue.get", "sleep", "task 'reader'", "gather of 3, 2 pending", "Future", "ready", …
     awaits_address: int | None  # of the awaited future or task
+    object: TaskObjectCapture | None
     # tasks, and futures that threads work on, by address, all of which have to be done before it goes on
     needs: list[int]
     needs_known: bool  # nothing else would let it go on, but for a timer or an exception

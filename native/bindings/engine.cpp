@@ -321,6 +321,16 @@ py::object convert(const std::optional<capture::Python>& python) {
   return result;
 }
 
+py::dict convert(const capture::TaskObject& object) {
+  py::dict result;
+  result[key("kind")] = object.kind;
+  result[key("method")] = text(object.method);
+  result[key("address")] = object.address;
+  result[key("count")] = optional_int(object.count);
+  result[key("limit")] = optional_int(object.limit);
+  return result;
+}
+
 py::dict convert(const capture::Task& task, Made& made) {
   py::dict result;
   result[key("kind")] = task.kind == capture::TaskKind::asyncio ? "asyncio" : "greenlet";
@@ -333,6 +343,7 @@ py::dict convert(const capture::Task& task, Made& made) {
   result[key("exception")] = text_or_none(task.exception);
   result[key("awaits")] = text_or_none(task.awaits);
   result[key("awaits_address")] = optional_int(task.awaits_object);
+  result[key("object")] = task.object ? py::object(convert(*task.object)) : py::object(py::none());
   result[key("needs")] = task.needs;
   result[key("needs_known")] = task.needs_known;
   result[key("lock")] = optional_int(task.lock);

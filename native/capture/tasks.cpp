@@ -23,6 +23,34 @@ TaskKind kind(python::TaskKind kind) {
   return TaskKind::asyncio;
 }
 
+std::optional<TaskObject> object(const python::TaskObject& source) {
+  using Kind = python::TaskObject::Kind;
+  const char* name = nullptr;
+  switch (source.kind) {
+    case Kind::none:
+      return std::nullopt;
+    case Kind::lock:
+      name = "lock";
+      break;
+    case Kind::semaphore:
+      name = "semaphore";
+      break;
+    case Kind::event:
+      name = "event";
+      break;
+    case Kind::condition:
+      name = "condition";
+      break;
+    case Kind::barrier:
+      name = "barrier";
+      break;
+    case Kind::queue:
+      name = "queue";
+      break;
+  }
+  return TaskObject{name, source.method, source.address, source.count, source.limit};
+}
+
 // The thread on whose stack an address lies.
 int thread_of_stack(const Look& look, Address address) {
   const proc::Mapping* const mapping = proc::find_mapping(look.known->mappings(), address);
@@ -79,6 +107,7 @@ void add_tasks(Look& look) {
     if (source.awaits_object != 0) {
       task.awaits_object = source.awaits_object;
     }
+    task.object = object(source.object);
     task.needs = std::move(source.needs);
     task.needs_known = source.needs_known;
     task.holds = std::move(source.holds);

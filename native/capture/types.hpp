@@ -104,6 +104,15 @@ struct Python {
 
 enum class TaskKind { asyncio, greenlet };
 
+/// The object of asyncio in one of whose methods a task is suspended; see python::TaskObject.
+struct TaskObject {
+  std::string kind;    // "semaphore", "queue", ...
+  std::string method;  // "get", "join", ...
+  Address address = 0;
+  std::optional<std::int64_t> count;
+  std::optional<std::int64_t> limit;
+};
+
 /// A piece of work that the program itself switches to: an asyncio task or a suspended greenlet.
 struct Task {
   TaskKind kind = TaskKind::asyncio;
@@ -116,6 +125,7 @@ struct Task {
   std::string exception;  // done: type of the exception that ended it
   std::string awaits;     // empty: not known, or nothing
   std::optional<Address> awaits_object;
+  std::optional<TaskObject> object;
   std::vector<Address> needs;  // see python::PythonTask, also for those below
   bool needs_known = false;
   std::optional<Address> lock;

@@ -10,6 +10,7 @@
 #include "python/names.hpp"
 #include "python/process_state.hpp"
 #include "python/task_needs.hpp"
+#include "python/task_object.hpp"
 
 // The tasks of asyncio: Modules/_asynciomodule.c and Lib/asyncio/tasks.py. Up to 3.13 all tasks are in a
 // WeakSet of the module (`_all_tasks`, since 3.12 `_scheduled_tasks`) and a set `_eager_tasks`; since 3.14
@@ -48,6 +49,7 @@ class AsyncioTasks {
         threads_(threads),
         first_(first),
         state_(state),
+        object_(own),
         needs_(own, {.is_task = [this](Address future) { return is_task(future); },
                      .is_pending = [this](Address future) { return future_state(future) == kPending; },
                      .callback = [this](Address future) { return first_callback(future); }}) {}
@@ -395,7 +397,9 @@ class AsyncioTasks {
       return;
     }
     task.awaits_object = raw.waiter;
-    task.awaits = awaited(raw.waiter, chain);
+    task.object = object_.read(chain);
+    const bool named = task.object.kind != TaskObject::Kind::none;
+    task.awaits = named ? task.object.type + "." + task.object.method : awaited(raw.waiter, chain);
     task.wakes_at = wake_time(chain);
     TaskNeeds found = needs_.read(raw.waiter, chain);
     task.needs = std::move(found.needs);
@@ -520,6 +524,7 @@ class AsyncioTasks {
   const std::vector<ThreadState>& threads_;
   const std::size_t first_;
   PythonState& state_;
+  TaskObjectReader object_;
   TaskNeedsReader needs_;
   AsyncLayout async_;
   Address task_class_ = 0;

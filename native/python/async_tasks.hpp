@@ -19,6 +19,21 @@ struct TaskFrame {
   Address code = 0;
 };
 
+// The object of asyncio in one of whose methods a task is suspended: who has a permit of it, or owes an item
+// or a signal, it does not record.
+struct TaskObject {
+  enum class Kind { none, lock, semaphore, event, condition, barrier, queue };
+
+  Kind kind = Kind::none;
+  Address address = 0;
+  std::string type;    // of the object, without its module: "PriorityQueue"
+  std::string method;  // what was called: "get", "join"
+  // How many permits, items, or unfinished pieces of work it has, or have come; and of how many, where it
+  // knows that.
+  std::optional<std::int64_t> count;
+  std::optional<std::int64_t> limit;
+};
+
 // A piece of work that a program switches to by itself: an asyncio task or a suspended greenlet.
 struct PythonTask {
   TaskKind kind = TaskKind::asyncio;
@@ -33,6 +48,7 @@ struct PythonTask {
   std::string awaits;
   Address c_stack = 0;        // greenlet: innermost address of its part of its thread's stack
   Address awaits_object = 0;  // future or task; 0: none
+  TaskObject object;          // in one of whose methods it is suspended
   // When a timer of its own ends the wait (sleep, wait_for, asyncio.timeout): time of the monotonic clock, in
   // seconds.
   std::optional<double> wakes_at;

@@ -157,8 +157,15 @@ bool TaskNeedsReader::is_locked(Address lock) const {
   return found != nullptr && *found;
 }
 
-// Locks of the `async with` blocks that a coroutine stands in: each keeps the bound __aexit__ on the value
-// stack.
+// asyncio's own, by what no other object of asyncio with a name like this has.
+bool TaskNeedsReader::is_semaphore(Address object) const {
+  const std::string type = objects_.type_name_of(object);
+  return (type == "Semaphore" || type == "BoundedSemaphore") && objects_.attribute(object, "_value") &&
+         objects_.attribute(object, "_waiters");
+}
+
+// Locks and semaphores of the `async with` blocks that a coroutine stands in: each keeps the bound __aexit__
+// on the value stack.
 std::vector<Address> TaskNeedsReader::entered(const Frame& frame) const {
   const std::vector<Address> values = stack_values(objects_, *frame.frame, frame.code->named_slots);
   std::vector<Address> locks;
@@ -166,7 +173,8 @@ std::vector<Address> TaskNeedsReader::entered(const Frame& frame) const {
     const BoundMethod method =
         method_on_stack(objects_, values[i], i + 1 < values.size() ? values[i + 1] : 0);
     if (!is_named(method.function, "__aexit__")) continue;
-    if (const Address lock = lock_of(method.self); lock != 0) locks.push_back(lock);
+    const Address lock = is_semaphore(method.self) ? method.self : lock_of(method.self);
+    if (lock != 0) locks.push_back(lock);
   }
   return locks;
 }
@@ -195,7 +203,8 @@ void TaskNeedsReader::find_holds(const std::vector<Frame>& frames, TaskNeeds& fo
       locks.pop_back();
     }
     for (Address lock : locks) {
-      if (found.holds.size() < kMaxHeld && is_locked(lock) && !gave_up(frames, i, lock)) {
+      const bool had = is_semaphore(lock) || is_locked(lock);
+      if (found.holds.size() < kMaxHeld && had && !gave_up(frames, i, lock)) {
         found.holds.push_back(lock);
       }
     }

@@ -17,7 +17,7 @@ struct TaskNeeds {
   std::vector<Address> needs;
   bool known = false;  // there is nothing else that would let it go on, but for a timer or an exception
   Address lock = 0;    // the asyncio.Lock that it waits for
-  std::vector<Address> holds;  // those in whose `async with` it is suspended
+  std::vector<Address> holds;  // locks and semaphores in whose `async with` it is suspended
 };
 
 // What the reader of tasks knows of futures.
@@ -57,6 +57,7 @@ class TaskNeedsReader {
   std::vector<Address> entered(const Frame& frame) const;
   Address lock_of(Address object) const;
   bool is_locked(Address lock) const;
+  bool is_semaphore(Address object) const;
   bool gave_up(const std::vector<Frame>& frames, std::size_t from, Address lock) const;
   void find_holds(const std::vector<Frame>& frames, TaskNeeds& found) const;
   std::vector<Address> closure(Address function) const;

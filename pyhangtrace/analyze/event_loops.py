@@ -13,19 +13,22 @@ from functools import cached_property
 from pyhangtrace.analyze import holders, python_objects
 from pyhangtrace.analyze.blocked import Blocked, Standing, changed
 from pyhangtrace.analyze.calls import Meaning
+from pyhangtrace.analyze.closed_loops import filling, is_closed, is_deserted, settle_deserted
 from pyhangtrace.analyze.components import components
 from pyhangtrace.analyze.fronts import front
 from pyhangtrace.analyze.graph import LONG_TIMER_S
-from pyhangtrace.analyze.outside import watches_wake_up_only
 from pyhangtrace.analyze.progress import GOES_ON, in_place
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.analyze.services import LAUNCHER
 from pyhangtrace.model.evidence import Look
-from pyhangtrace.model.kinds import Confidence, Edge, Kind, TaskKind, WaitKind
+from pyhangtrace.model.kinds import Confidence, Edge, Kind, TaskKind, TaskObjectKind, WaitKind
 from pyhangtrace.model.report import WaitObject
 from pyhangtrace.model.threads import TaskSample
 
 _MOST_TOLD = 4
+
+# What a task awaits that waits for its turn only.
+_READY = "ready"
 
 # Of a process more than the reader shows: what the others wait for is not known then.
 _MOST_TASKS = 2000
@@ -95,7 +98,7 @@ def settle_tasks(scene: Scene, waits: Mapping[Key, Blocked]) -> dict[Key, Blocke
         for loop in scene.threads_of(pid):
             if loop in waits and loop not in tied and _is_loop(waits[loop]):
                 found = _awaiting_threads(scene, graph, waits[loop]) or waits[loop]
-                settled[loop] = _told(graph, found)
+                settled[loop] = _deserted(scene, waits, graph, _told(graph, found))
     return {key: wait if wait is waits[key] else _its_own(wait) for key, wait in settled.items()}
 
 
@@ -130,8 +133,9 @@ def _graph(
             computed[task.computes] = node
     edges: dict[_Node, tuple[_Node, ...]] = {}
     for node, task in tasks.items():
+        wanted = _wanted(task)
         needed = [each for address in _needs(task) for each in _doing(scene, waits, tasks, pid, address)]
-        had_by = holding.get(task.lock, []) if task.lock is not None else []
+        had_by = holding.get(wanted, []) if wanted is not None else []
         if len(had_by) == 1:
             needed.append(had_by[0])
         loop = (pid, task.tid) if task.tid is not None else None
@@ -181,7 +185,15 @@ def _by_process(look: Look) -> dict[int, dict[_Node, TaskSample]]:
 
 
 def _wants(task: TaskSample) -> tuple[object, ...]:
-    return task.awaits_address, task.needs, task.lock, task.holds
+    return task.awaits_address, task.needs, _wanted(task), task.holds
+
+
+def _wanted(task: TaskSample) -> int | None:
+    """The lock that a task waits for, or the semaphore, where that lets one in at a time and is taken."""
+    found = task.object
+    if found is not None and found.kind is TaskObjectKind.SEMAPHORE and (found.count, found.limit) == (0, 1):
+        return found.address
+    return task.lock
 
 
 def _needs(task: TaskSample) -> tuple[int, ...]:
@@ -329,13 +341,8 @@ def _awaiting_threads(scene: Scene, graph: _Graph, wait: Blocked) -> Blocked | N
     """A loop that nothing can wake but other threads of its process, or those of its pools, as all its tasks wait for
     them, or that has a lock which nobody is known to have. None: something else may wake it.
     """
-    sample = scene.thread(wait.key)
-    if sample is None or wait.ends_by_itself or not watches_wake_up_only(scene, wait.key):
-        return None
-    if holders.handled_signals(scene, wait.key[0]) != frozenset() or wait.progress in GOES_ON:
-        return None
     mine = graph.by_loop.get(wait.key[1], {})
-    if not mine or len(graph.now) >= _MOST_TASKS or not mine.keys() <= graph.tasks.keys():
+    if not is_closed(scene, wait) or not _all_at_rest(graph, mine):
         return None
     threads: set[Key] = set()
     lock: TaskSample | None = None
@@ -382,6 +389,21 @@ def _awaiting_threads(scene: Scene, graph: _Graph, wait: Blocked) -> Blocked | N
     )
 
 
+def _all_at_rest(graph: _Graph, tasks: _Tasks) -> bool:
+    """Whether these are all tasks of a loop, and each has waited for the same all the time."""
+    if not tasks or len(graph.now) >= _MOST_TASKS or not tasks.keys() <= graph.tasks.keys():
+        return False
+    return not any(task.awaits in (None, _READY) for task in tasks.values())
+
+
+def _deserted(scene: Scene, waits: Mapping[Key, Blocked], graph: _Graph, wait: Blocked) -> Blocked:
+    """The wait of a loop that nothing can wake any more, told as that; any other as it was."""
+    mine = graph.by_loop.get(wait.key[1], {})
+    if wait.standing is not Standing.IDLE or not is_closed(scene, wait) or not _all_at_rest(graph, mine):
+        return wait
+    return settle_deserted(wait, mine.values()) if is_deserted(scene, waits, wait) else wait
+
+
 # -- words -------------------------------------------------------------------------------------------------------
 
 
@@ -410,12 +432,32 @@ def _awaits(graph: _Graph, node: _Node, task: TaskSample | None = None) -> str:
     needed = graph.edges.get(node, ())
     threads = [f"thread {tid}" for pid, tid in needed if tid > 0 and pid == node[0]]
     threads += [f"pid {pid}" for pid, tid in needed if tid > 0 and pid != node[0]]
-    if task.lock is not None and needed and needed[-1] in graph.tasks:
+    wanted = _wanted(task)
+    if wanted is not None and needed and needed[-1] in graph.tasks:
+        what = "lock" if wanted == task.lock else "semaphore"
         return (
-            f"awaits {task.awaits} of the lock at {task.lock:#x} that task {graph.tasks[needed[-1]].name} has"
+            f"awaits {task.awaits} of the {what} at {wanted:#x} that task {graph.tasks[needed[-1]].name} has"
         )
     if threads and task.needs:
         return f"awaits {task.awaits}, run by {', '.join(threads)}"
     if task.current:
         return "is where its thread is held up"
-    return f"awaits {task.awaits}"
+    return f"awaits {task.awaits}{_of_object(graph, task)}"
+
+
+def _of_object(graph: _Graph, task: TaskSample) -> str:
+    """Of which object, what is in it, and who is known to have a permit of it."""
+    found = task.object
+    if found is None:
+        return ""
+    inside = filling(found)
+    words = f" of the {found.kind.value} at {found.address:#x}{f', {inside}' if inside else ''}"
+    names = [
+        other.name
+        for other in graph.now.values()
+        if found.kind is TaskObjectKind.SEMAPHORE and found.address in other.holds
+    ]
+    if not names:
+        return words
+    more = f" and {len(names) - _MOST_TOLD} more" if len(names) > _MOST_TOLD else ""
+    return f"{words}; in an `async with` of it: task {', '.join(names[:_MOST_TOLD])}{more}"

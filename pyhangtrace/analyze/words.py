@@ -147,7 +147,7 @@ def waiting(case: Case, key: Key) -> str:
         thing = "the end of a thread"
     if wait.kind is WaitKind.CONDITION and wait.object.name == FUTURE:
         thing = "the result of a future"
-    if wait.kind is WaitKind.PYTHON_LOCK and wait.object.name is not None:
+    if (wait.object.name or "").startswith("asyncio."):
         thing = f"an {wait.object.name}"
     if wait.kind is WaitKind.RENDEZVOUS and wait.object.name == CONNECT:
         thing = f"an answer of the store at {wait.object.path or 'its address'}, which it tries to reach"

@@ -16,10 +16,10 @@ from pyhangtrace.collect.named_values import TYPES
 from pyhangtrace.collect.procfs import PROC, printable, read_text
 from pyhangtrace.collect.threads import lock_keeper, read_thread, thread_ids
 from pyhangtrace.model.evidence import SourceStatus
-from pyhangtrace.model.kinds import FoundBy, FrameKind, StackFrom, TaskKind
+from pyhangtrace.model.kinds import FoundBy, FrameKind, StackFrom, TaskKind, TaskObjectKind
 from pyhangtrace.model.processes import PythonFacts
 from pyhangtrace.model.stacks import Frame, StackSamples
-from pyhangtrace.model.threads import LockFacts, NamedValue, TaskSample, ThreadSample
+from pyhangtrace.model.threads import LockFacts, NamedValue, TaskObject, TaskSample, ThreadSample
 
 if TYPE_CHECKING:
     from pyhangtrace._native import (
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         ProcessCapture,
         PythonValue,
         TaskCapture,
+        TaskObjectCapture,
         ThreadCapture,
     )
 
@@ -277,6 +278,7 @@ def _tasks(pid: int, tasks: Sequence[TaskCapture]) -> tuple[TaskSample, ...]:
             exception=printable(task["exception"]) if task["exception"] else None,
             awaits=printable(task["awaits"]) if task["awaits"] else None,
             awaits_address=task["awaits_address"],
+            object=_task_object(task["object"]),
             needs=tuple(sorted(task["needs"])),
             needs_known=task["needs_known"],
             lock=task["lock"],
@@ -290,6 +292,18 @@ def _tasks(pid: int, tasks: Sequence[TaskCapture]) -> tuple[TaskSample, ...]:
     ]
     # The interpreter keeps them in no order.
     return tuple(sorted(samples, key=lambda task: (task.kind, task.done, task.name, task.address)))
+
+
+def _task_object(found: TaskObjectCapture | None) -> TaskObject | None:
+    if found is None:
+        return None
+    return TaskObject(
+        kind=TaskObjectKind(found["kind"]),
+        method=printable(found["method"]),
+        address=found["address"],
+        count=found["count"],
+        limit=found["limit"],
+    )
 
 
 @lru_cache(maxsize=1 << 14)

@@ -89,6 +89,17 @@ class Kind(str, Enum):
     UNKNOWN = "unknown"
 
 
+class TaskObjectKind(str, Enum):
+    """Objects of asyncio that tasks wait for."""
+
+    LOCK = "lock"
+    SEMAPHORE = "semaphore"
+    EVENT = "event"
+    CONDITION = "condition"
+    BARRIER = "barrier"
+    QUEUE = "queue"
+
+
 class WaitKind(str, Enum):
     """What sort of thing a thread waits for."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pyhangtrace.model.kinds import StackFrom, TaskKind
+from pyhangtrace.model.kinds import StackFrom, TaskKind, TaskObjectKind
 from pyhangtrace.model.stacks import Frame, StackSamples
 
 
@@ -119,6 +119,21 @@ class ThreadSample:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TaskObject:
+    """The object of asyncio in one of whose methods a task is suspended.
+
+    `count`: permits or items that are there, of a queue that is joined its unfinished pieces of work, of a barrier how
+    many have come; None where it has no such number. `limit`: of how many, where the object knows that; 0: no limit.
+    """
+
+    kind: TaskObjectKind
+    method: str
+    address: int
+    count: int | None = None
+    limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSample:
     """An asyncio task, or a suspended greenlet, in one look.
 
@@ -129,8 +144,8 @@ class TaskSample:
     which is the `address` of another sample where that is a task. `wakes_in_s` is what is left of a
     sleep, or until a timeout of its own ends the wait. `needs` are the addresses of tasks, and of futures that other
     threads work on, all of which have to be done before it goes on; with `needs_known` nothing else would let it.
-    `lock` is the asyncio.Lock that it waits for, `holds` are those in whose `async with` it is suspended. `computes`
-    is the future by which another thread waits for its end.
+    `object` is what it waits for of asyncio's own, `lock` the asyncio.Lock among them, `holds` are locks and semaphores
+    in whose `async with` it is suspended. `computes` is the future by which another thread waits for its end.
     `frames` are innermost first, from what it awaits out to the task's own coroutine; `problem` says why they
     are not whole. `exception` is the type of the exception that ended it.
     """
@@ -146,6 +161,7 @@ class TaskSample:
     exception: str | None = None
     awaits: str | None = None
     awaits_address: int | None = None
+    object: TaskObject | None = None
     needs: tuple[int, ...] = ()
     needs_known: bool = False
     lock: int | None = None

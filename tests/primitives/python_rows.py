@@ -29,7 +29,7 @@ class PythonRow:
     object is; else `called` is its name in the report. `says`: words that the evidence of the wait must have.
     `ring`: members of a cycle to try too, 0 for none; `members`: the row is a cycle by itself, of these. `proof`:
     what the cycle's confidence must be. `states`: of the verdict, any of them is right. `may_name`: may be called
-    the culprit, though nothing records it.
+    the culprit, though nothing records it. `since`: the first Python that has it.
     """
 
     name: str
@@ -48,6 +48,7 @@ class PythonRow:
     states: tuple[str, ...] = ("hung",)
     may_name: tuple[str, ...] = ()
     free_threaded: bool = True  # there is such a thing in a build without GIL
+    since: tuple[int, int] = (3, 8)
 
     @property
     def identifier(self) -> str:
@@ -257,13 +258,11 @@ def _multiprocessing() -> list[PythonRow]:
 
 def _asyncio() -> list[PythonRow]:
     def row(name: str, *says: str, **more: object) -> PythonRow:
-        more = {"states": _WITHHELD, "holder": None, **more}
+        more = {"states": _WITHHELD, "holder": None, "kinds": ("poll",), "addressed": False, **more}
         return PythonRow(
             name=name,
             mode="alone",
-            kinds=("poll",),
             owner=Owner.NOBODY,
-            addressed=False,
             waiter=Waits.POLL,
             says=says,
             **more,  # type: ignore[arg-type]
@@ -273,6 +272,30 @@ def _asyncio() -> list[PythonRow]:
         row("asyncio.Lock", "Lock.acquire"),
         row("asyncio.Event", "Event.wait"),
         row("asyncio.Queue", "Queue.get"),
+        row("asyncio.Condition", "Condition.wait", "nothing is left to wake"),
+        *(
+            row(
+                f"asyncio.{name}",
+                said,
+                "nothing is left to wake",
+                kinds=(kind,),
+                addressed=True,
+                states=("hung",),
+            )
+            for name, said, kind in (
+                ("Semaphore", "0 permits left", "semaphore"),
+                ("Queue.put", "1 of 1 in it", "queue"),
+                ("Queue.join", "1 unfinished", "queue"),
+            )
+        ),
+        row(
+            "asyncio.Barrier",
+            "2 of 3 have come",
+            kinds=("barrier",),
+            addressed=True,
+            states=("hung",),
+            since=(3, 11),
+        ),
         row("asyncio.gather", "gather of 2"),
         row("asyncio.wait_for"),
         PythonRow(name="asyncio cycle", mode="alone", members=("waiter",), waiter=Waits.POLL, proof="likely"),
@@ -299,6 +322,7 @@ def _asyncio() -> list[PythonRow]:
                 "asyncio.Lock ring behind a server",
                 "asyncio.Condition and Lock",
                 "asyncio.Lock in itself",
+                "asyncio.BoundedSemaphore ring",
             )
         ),
         PythonRow(
@@ -326,7 +350,7 @@ def _asyncio() -> list[PythonRow]:
 
 
 def _healthy() -> list[PythonRow]:
-    def row(name: str, waiter: Waits = Waits.ACCEPT) -> PythonRow:
+    def row(name: str, waiter: Waits = Waits.ACCEPT, since: tuple[int, int] = (3, 8)) -> PythonRow:
         return PythonRow(
             name=name,
             mode="alone",
@@ -335,6 +359,7 @@ def _healthy() -> list[PythonRow]:
             waiter=waiter,
             holder=None,
             states=("idle",),
+            since=since,
         )
 
     return [
@@ -349,6 +374,11 @@ def _healthy() -> list[PythonRow]:
         row("socketserver", Waits.POLL),
         row("select of an own pair", Waits.POLL),
         row("asyncio ring that times out", Waits.POLL),
+        *(
+            row(f"asyncio.{what} and a {waker}", Waits.POLL, since=(3, 11) if what == "Barrier" else (3, 8))
+            for what in ("Semaphore", "Queue.put", "Queue.join", "Barrier", "Condition")
+            for waker in ("timer", "thread", "socket", "signal")
+        ),
         row("asyncio.Lock given up in its block", Waits.POLL),
         row("server in a worker of a loop", Waits.POLL),
         row("server in a process of a loop", Waits.POLL),

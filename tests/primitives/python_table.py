@@ -13,7 +13,13 @@ from tests.versions.interpreters import VERSIONS, find, version_of
 
 def rows_for(version: str) -> list[PythonRow]:
     """Those that there are under a version as in `VERSIONS`."""
-    return [row for row in ROWS if row.free_threaded or not version.endswith("t")]
+    free_threaded = version.endswith("t")
+    major, minor = version.rstrip("t").split(".")[:2]
+    return [
+        row
+        for row in ROWS
+        if (row.free_threaded or not free_threaded) and row.since <= (int(major), int(minor))
+    ]
 
 
 def run(names: Sequence[str], only: Sequence[str]) -> int:

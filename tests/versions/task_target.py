@@ -207,7 +207,25 @@ async def main():
     start("unlocked", unlocked(free, event), "Event.wait")
     start("taker", holding(free, event), "Event.wait")
     start("semaphore", forever(taken.acquire()), "Semaphore.acquire")
-    start("condition", conditional(asyncio.Condition()), "Condition.wait")
+    condition, permits, unfinished = asyncio.Condition(), asyncio.BoundedSemaphore(2), asyncio.PriorityQueue()
+    unfinished.put_nowait(0)
+    start("condition", conditional(condition), "Condition.wait")
+    for number in range(2):
+        start(f"permit-{number}", holding(permits, event), "Event.wait")
+    start("no permit", forever(permits.acquire()), "BoundedSemaphore.acquire")
+    start("joins", forever(unfinished.join()), "PriorityQueue.join")
+    # Kind, method, and how many of how many.
+    objects = {
+        "queue-0": ["queue", "get", id(queue), 0, 0],
+        "put": ["queue", "put", id(full), 1, 1],
+        "joins": ["queue", "join", id(unfinished), 1, 0],
+        "locked": ["lock", "acquire", id(lock), None, None],
+        "semaphore": ["semaphore", "acquire", id(taken), 0, None],
+        "no permit": ["semaphore", "acquire", id(permits), 0, 2],
+        "condition": ["condition", "wait", id(condition), None, None],
+        "deep-9": ["event", "wait", id(event), None, None],
+        "custom": ["event", "wait", id(event), None, None],
+    }
     start("gather", gathered(event), "gather of 3, 2 pending")
     start("timed", timed(queue), "Queue.get" if SINCE_312 else "wait_for")
     start("wait", waited(event), "wait")
@@ -228,6 +246,10 @@ async def main():
     unnamed = asyncio.ensure_future(forever(event.wait()))
     tasks.append(unnamed)
     if SINCE_311:
+        barrier = asyncio.Barrier(3)
+        for number in range(2):
+            start(f"barrier-{number}", forever(barrier.wait()), "Barrier.wait")
+            objects[f"barrier-{number}"] = ["barrier", "wait", id(barrier), 2, 3]
         start("timeout", nested_timeout(event), "Event.wait")
         start("group", in_group(event), "TaskGroup.__aexit__")
     if SINCE_312:
@@ -255,6 +277,8 @@ async def main():
         expected[unnamed.get_name()] = "Event.wait"
         answer = {
             "pid": os.getpid(),
+            "objects": objects,
+            "permits": id(permits),
             "tasks": {
                 task.get_name(): {
                     "done": task.done(),

@@ -73,7 +73,13 @@ def test_tasks_are_what_the_program_says(version: str) -> None:
     holding = {name: task["holds"] for name, task in found.items() if task["holds"]}
     assert holding.pop("holder") == [found["locked"]["lock"]]
     # Who gave a lock up for the body of its block has none, nor who waits for a condition.
+    assert holding.pop("permit-0") == holding.pop("permit-1") == [truth["permits"]]
     assert list(holding) == ["taker"]
+    objects = {name: task["object"] for name, task in found.items()}
+    for name, known in truth["objects"].items():
+        assert [objects[name][key] for key in ("kind", "method", "address", "count", "limit")] == known, name
+    for name in ("sleep", "future", "gather", "executor", "stream", "shield"):
+        assert objects[name] is None, name
     assert [name for name, task in found.items() if task["computes"]] == ["for-a-thread"]
     # Tasks that have ended are known to the interpreter until 3.13 as long as somebody keeps them.
     if "failed" in found:

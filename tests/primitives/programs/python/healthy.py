@@ -2,12 +2,14 @@
 
 import asyncio
 import concurrent.futures
+import functools
 import queue
 import select
+import signal
 import socket
 
 import announce
-from loops import in_loop, want_each_other
+from loops import FOR_EVER, for_ever, in_loop, want_each_other
 from shared import fork, process
 from stage import KEEP, LONG_S, alone, thread
 
@@ -127,6 +129,45 @@ def ring_that_times_out():
         await asyncio.wait_for(want_each_other(asyncio.Lock(), asyncio.Lock(), []), 50)
 
     in_loop(main)
+
+
+def woken(what, by):
+    """The same objects as those that are waited for for ever, and somebody who may yet end it."""
+
+    async def main():
+        KEEP.append(await by(asyncio.get_running_loop()))
+        await for_ever(what)()
+
+    asyncio.run(main())
+
+
+async def by_timer(loop):
+    return loop.call_later(50, loop.stop)
+
+
+async def by_thread(loop):
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve():
+        listener.accept()
+        loop.call_soon_threadsafe(loop.stop)
+
+    return thread(serve, daemon=True)
+
+
+async def by_socket(loop):
+    return await asyncio.start_server(lambda *_: loop.stop(), "127.0.0.1", 0)
+
+
+async def by_signal(loop):
+    return loop.add_signal_handler(signal.SIGUSR1, loop.stop)
+
+
+WAKERS = {"timer": by_timer, "thread": by_thread, "socket": by_socket, "signal": by_signal}
+
+for _what in FOR_EVER:
+    for _name, _by in WAKERS.items():
+        alone(f"asyncio.{_what} and a {_name}")(functools.partial(woken, _what, _by))
 
 
 @alone("asyncio.Lock given up in its block")

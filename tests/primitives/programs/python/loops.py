@@ -48,6 +48,92 @@ def asyncio_queue():
     in_loop(main)
 
 
+async def takes_all(permits):
+    await permits.acquire()
+    await permits.acquire()
+
+
+async def fills(queue):
+    await queue.put(1)
+    await queue.put(2)
+
+
+async def joins(queue):
+    """Its only worker has taken the only item and waits for what nobody does."""
+    queue.put_nowait(1)
+
+    async def work():
+        await queue.get()
+        await asyncio.Event().wait()
+
+    KEEP.append(asyncio.ensure_future(work()))
+    await queue.join()
+
+
+async def meets(barrier):
+    await asyncio.gather(barrier.wait(), barrier.wait())
+
+
+async def waits_for(condition):
+    async with condition:
+        await condition.wait()
+
+
+# What tasks of a loop may wait for for ever, how it is made, and what they do.
+FOR_EVER = {
+    "Semaphore": (lambda: asyncio.Semaphore(1), takes_all),
+    "Queue.put": (lambda: asyncio.Queue(1), fills),
+    "Queue.join": (asyncio.Queue, joins),
+    "Barrier": (lambda: asyncio.Barrier(3), meets),  # since 3.11
+    "Condition": (asyncio.Condition, waits_for),
+}
+
+
+def for_ever(name):
+    make, waits = FOR_EVER[name]
+
+    async def main():
+        it = make()
+        is_at(it)
+        announce.member("waiter")
+        await waits(it)
+
+    return main
+
+
+@alone("asyncio.Semaphore")
+def asyncio_semaphore():
+    asyncio.run(for_ever("Semaphore")())
+
+
+@alone("asyncio.Queue.put")
+def asyncio_queue_put():
+    asyncio.run(for_ever("Queue.put")())
+
+
+@alone("asyncio.Queue.join")
+def asyncio_queue_join():
+    asyncio.run(for_ever("Queue.join")())
+
+
+@alone("asyncio.Barrier")
+def asyncio_barrier():
+    asyncio.run(for_ever("Barrier")())
+
+
+@alone("asyncio.Condition")
+def asyncio_condition():
+    asyncio.run(for_ever("Condition")())
+
+
+@alone("asyncio.BoundedSemaphore ring")
+def asyncio_semaphore_ring():
+    async def main():
+        await want_each_other(asyncio.BoundedSemaphore(1), asyncio.BoundedSemaphore(1), [])
+
+    in_loop(main)
+
+
 @alone("asyncio.gather")
 def asyncio_gather():
     async def main():
