@@ -154,11 +154,6 @@ def _graph(
             )
     let_go = {node for node, task in tasks.items() if _times_out(task)}
     let_go |= _needed_by(let_go, edges)
-    let_go |= {
-        key
-        for key in edges
-        if key in waits and waits[key].ends_by_itself and not _is_long(waits[key].lasts_s)
-    }
     return _Graph(
         tasks=tasks,
         edges={node: () if node in let_go else needed for node, needed in edges.items()},
@@ -284,7 +279,7 @@ def _knot(waits: Mapping[Key, Blocked], graph: _Graph, ring: tuple[_Node, ...]) 
         among_tasks = key == following
         found[key] = changed(
             wait,
-            kind=WaitKind.POLL if among_tasks else WaitKind.CONDITION,
+            kind=WaitKind.POLL if among_tasks and not own else WaitKind.CONDITION,
             standing=Standing.FIRM,
             # The loop goes on for its other tasks; these do not.
             progress=in_place(wait.progress),
@@ -296,7 +291,8 @@ def _knot(waits: Mapping[Key, Blocked], graph: _Graph, ring: tuple[_Node, ...]) 
             candidates=(following,),
             holder=None if among_tasks else holders.thread_holder(following),
             edge=Edge.ALL,
-            ends_by_itself=False,
+            # Of a thread that waits for a while at a time the clock may free it: that is for the graph to judge.
+            ends_by_itself=own and wait.ends_by_itself,
             evidence=(
                 *wait.evidence,
                 *(told.get(key) or (f"the future is that of task {graph.tasks[after].name}",)),

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from pyhangtrace.analyze import steps
 from pyhangtrace.analyze.blocked import GROUP_KINDS, MAY_BE_UNOWNED, Blocked, Standing
+from pyhangtrace.analyze.calls import Meaning
 from pyhangtrace.analyze.collectives import Matched
 from pyhangtrace.analyze.finding import Case, Finding
 from pyhangtrace.analyze.graph import Fate, Judged
@@ -103,6 +104,9 @@ def _find(case: Case, scene: Scene, matched: Matched, judged: Judged) -> Finding
     crossed = _may_be_crossed(case)
     if crossed:
         return Finding(state=State.UNKNOWN, cause=Kind.UNKNOWN, victims=crossed, chain=crossed[:1])
+    futile = [key for key in others if key in judged.clocked and _waits_for_itself(matched.waits[key])]
+    if futile:
+        return undecided(case, futile)
     if not is_idle(case):
         # All wait for each other in ways that record nobody: neither a hang that is proven nor an idle program.
         return Finding(state=State.UNKNOWN, cause=Kind.UNKNOWN)
@@ -125,6 +129,12 @@ def _may_be_crossed(case: Case) -> tuple[Key, ...]:
         if (wait.since_s or 0.0) >= SETTLED_S and wait.progress is Progress.UNMOVED:
             wanted.setdefault(key[0], {}).setdefault(wait.object.address, key)
     return next((tuple(keys.values()) for keys in wanted.values() if len(keys) > 1), ())
+
+
+def _waits_for_itself(wait: Blocked) -> bool:
+    """Whether a thread waits for a task of its own event loop, so that nothing but the clock ends that."""
+    call = wait.call.meaning if wait.call is not None else None
+    return call is Meaning.FUTURE and wait.cause is Kind.LOCK_CYCLE and wait.targets == (wait.key,)
 
 
 def _holder_open(wait: Blocked) -> bool:

@@ -141,7 +141,7 @@ def waiting(case: Case, key: Key) -> str:
     thing = _PLAIN.get(wait.kind, wait.kind.value)
     if wait.kind in (WaitKind.POLL, WaitKind.SOCKET) and wait.object.name in ("signal", "connection"):
         thing = f"a {wait.object.name}"
-    if wait.kind is WaitKind.POLL and wait.cause is Kind.LOCK_CYCLE:
+    if wait.kind in (WaitKind.POLL, WaitKind.CONDITION) and wait.cause is Kind.LOCK_CYCLE:
         thing = _knot_of_tasks(wait.object.name or "")
     if wait.kind is WaitKind.JOIN and wait.holder is None:
         thing = "the end of a thread"
@@ -263,7 +263,8 @@ def _sentence(case: Case, finding: Finding) -> str:
         rest = f" {more} more like these." if more > 0 else ""
         if is_young(case, finding.cycle):
             tried = ", ".join(who(case, key) for key in who_tries(case, finding.cycle))
-            told[0] = f"Threads wait for each other, which ends only if one stops trying ({tried}): {told[0]}"
+            whom = "Threads wait for each other" if len(finding.cycle) > 1 else "A thread waits for itself"
+            told[0] = f"{whom}, which ends only if one stops trying ({tried}): {told[0]}"
             return f"{'. Another one: '.join(told)}.{rest}{_behind(case, finding)}"
         return f"Deadlock: {'. Another one: '.join(told)}.{rest}{_behind(case, finding)}"
     if not finding.victims and all(one.part is Part.PARTY for one in finding.named) and finding.named:

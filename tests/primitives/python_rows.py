@@ -325,6 +325,14 @@ def _asyncio() -> list[PythonRow]:
                 "asyncio.BoundedSemaphore ring",
             )
         ),
+        PythonRow(name="result of its own loop", mode="alone", members=("waiter",), proof="likely"),
+        # It may stop trying.
+        PythonRow(
+            name="result of its own loop, retried",
+            mode="alone",
+            members=("waiter",),
+            proof="possible",
+        ),
         PythonRow(
             name="asyncio.Lock by acquire",
             mode="alone",
@@ -382,6 +390,7 @@ def _healthy() -> list[PythonRow]:
         row("asyncio.Lock given up in its block", Waits.POLL),
         row("server in a worker of a loop", Waits.POLL),
         row("server in a process of a loop", Waits.POLL),
+        row("result of a loop that serves", Waits.LOCK),
         row("thread of a task that serves", Waits.POLL),
     ]
 

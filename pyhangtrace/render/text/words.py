@@ -174,7 +174,7 @@ def wait_words(wait: Wait, report: Report, *, known: Collection[int] = ()) -> st
     if wait.kind in (WaitKind.POLL, WaitKind.SOCKET) and thing.name in _OUTSIDE:
         at = f" on {clean(thing.path)}" if thing.path and not thing.path.startswith(_SAYS_ITS_KIND) else ""
         return f"{_OUTSIDE[thing.name]}{at}"
-    if wait.kind is WaitKind.POLL and thing.name and thing.name.startswith(_TASKS):
+    if wait.kind in (WaitKind.POLL, WaitKind.CONDITION) and thing.name and thing.name.startswith(_TASKS):
         alone = "," not in thing.name
         return f"waits for {clean(thing.name)}, which {'awaits itself' if alone else 'await each other'}"
     if wait.kind is WaitKind.POLL and not thing.path and not wait.holder:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pyhangtrace.analyze import analyze
+import pytest
+
+from pyhangtrace.analyze import analyze, more_time_wanted
+from pyhangtrace.model.evidence import Evidence
 from pyhangtrace.model.kinds import Confidence, FdKind, Kind, Part, State
 from pyhangtrace.model.open_files import FdFacts
 from pyhangtrace.model.report import Report
@@ -260,3 +263,69 @@ def test_who_waits_for_a_task_that_sleeps_waits_for_the_clock() -> None:
         assert (report.verdict.state, report.verdict.culprits) == (State.IDLE, ())
     report = report_of(unknown, threads=(awaiting_result(202, 0x6000),))
     assert not next(wait for wait in report.waits if wait.tid == 202).ends_by_itself
+
+
+# -- a thread that waits for its own loop ------------------------------------------------------------------------
+
+
+def _blocking(wait_s: float | None, future: int = 0x6000) -> ThreadSample:
+    """The thread of a loop, in a call for the result of a future, for a while or for ever."""
+    sample = awaiting_result(100, future)
+    assert sample.lock is not None
+    if wait_s is not None:
+        lock = replace(sample.lock, timeout=True)
+        sample = replace(sample, lock=lock, timeout_s=wait_s, remaining_s=wait_s / 2, asleep_for_s=wait_s / 2)
+    return replace(sample, tid=100, frames=(*sample.frames, *LOOP[1:]))
+
+
+def _looks(wait_s: float | None, *, again: bool, tasks: tuple[TaskSample, ...]) -> Evidence:
+    """Of three seconds if it waits `again` and again, else of a tenth of one."""
+    sample = _blocking(wait_s)
+    window = 3.0 if again else 0.1
+    first, last = b.twice(sample, window=window)
+    if again and wait_s is not None:
+        times = round(window / wait_s)
+        last = replace(
+            last,
+            threads=(
+                replace(sample, run_ns=(sample.run_ns or 0) + times, slices=(sample.slices or 0) + times),
+            ),
+        )
+    looks = tuple(replace(look, tasks=tasks) for look in (first, last))
+    return b.evidence([b.process(100, signals_caught=(2,))], looks)
+
+
+_ITS_OWN = (task("asked", 0x2000, None, awaits="ready", computes=0x6000),)
+_OF_ANOTHER = (task("asked", 0x2000, None, awaits="ready", computes=0x6000, tid=300),)
+
+
+@pytest.mark.parametrize(
+    ("wait_s", "again", "state", "confidence"),
+    [
+        (None, False, State.HUNG, Confidence.LIKELY),
+        (600.0, False, State.HUNG, Confidence.POSSIBLE),
+        (0.5, True, State.HUNG, Confidence.POSSIBLE),
+        (0.5, False, State.UNKNOWN, None),
+        (20.0, False, State.UNKNOWN, None),
+    ],
+)
+def test_who_blocks_the_loop_that_it_waits_for(
+    wait_s: float | None, again: bool, state: State, confidence: Confidence | None
+) -> None:
+    evidence = _looks(wait_s, again=again, tasks=_ITS_OWN)
+    verdict = analyze(evidence).verdict
+    assert verdict.state is state
+    if confidence is not None:
+        assert (verdict.cause, verdict.confidence) == (Kind.LOCK_CYCLE, confidence)
+        assert "task asked, which awaits itself" in verdict.summary
+    else:
+        assert verdict.culprits == ()
+
+
+def test_whether_it_tries_again_is_worth_a_longer_look() -> None:
+    assert more_time_wanted(_looks(0.5, again=False, tasks=_ITS_OWN)) > 2.5
+
+
+@pytest.mark.parametrize("wait_s", [None, 0.5, 20.0])
+def test_a_future_of_another_loop_is_no_circle(wait_s: float | None) -> None:
+    assert analyze(_looks(wait_s, again=False, tasks=_OF_ANOTHER)).verdict.cycle == ()

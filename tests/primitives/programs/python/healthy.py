@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+import contextlib
 import functools
 import queue
 import select
@@ -226,6 +227,26 @@ def server_in_a_process():
         await asyncio.get_running_loop().run_in_executor(pool, serve_in_a_process)
 
     in_loop(main)
+
+
+@alone("result of a loop that serves")
+def result_of_a_loop_that_serves():
+    """The thread of one loop asks another one, again and again."""
+    loop = asyncio.new_event_loop()
+    thread(loop.run_forever, daemon=True)
+
+    async def serve():
+        async with await asyncio.start_server(print, "127.0.0.1", 0) as server:
+            await server.serve_forever()
+
+    async def main():
+        future = asyncio.run_coroutine_threadsafe(serve(), loop)
+        announce.member("waiter")
+        while not future.done():
+            with contextlib.suppress(concurrent.futures.TimeoutError):
+                future.result(0.3)
+
+    asyncio.run(main())
 
 
 @alone("thread of a task that serves")

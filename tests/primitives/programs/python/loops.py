@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+import contextlib
 import threading
 import time
 
@@ -204,6 +205,36 @@ def asyncio_to_thread_and_lock():
             it.result()
 
     asyncio.run(main())
+
+
+async def nothing():
+    pass
+
+
+def ask_own_loop(ask):
+    """Hand a coroutine to the loop that this thread runs, and block the thread until it is done."""
+
+    async def main():
+        future = asyncio.run_coroutine_threadsafe(nothing(), asyncio.get_running_loop())
+        announce.member("waiter")
+        ask(future)
+
+    asyncio.run(main())
+
+
+@alone("result of its own loop")
+def result_of_its_own_loop():
+    ask_own_loop(lambda future: future.result())
+
+
+@alone("result of its own loop, retried")
+def result_of_its_own_loop_retried():
+    def ask(future):
+        while not future.done():
+            with contextlib.suppress(concurrent.futures.TimeoutError):
+                future.result(0.3)
+
+    ask_own_loop(ask)
 
 
 async def want_each_other(first, second, both):
