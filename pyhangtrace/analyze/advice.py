@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from pyhangtrace.analyze.blocked import GROUP_KINDS, Blocked
 from pyhangtrace.analyze.calls import path_has
-from pyhangtrace.analyze.finding import Case, Finding
+from pyhangtrace.analyze.finding import Case, Finding, threads_of_cycle
 from pyhangtrace.analyze.retries import is_young, who_tries
 from pyhangtrace.analyze.scene import Key
 from pyhangtrace.analyze.words import ended_by, waiting, where, who
@@ -34,7 +34,8 @@ _DEBUGGERS = ("pdb.py", "bdb.py", "ipdb/__main__.py", "IPython/core/debugger.py"
 
 def for_cycle(case: Case, finding: Finding) -> list[str]:
     """How the program has to change so that this cycle cannot close."""
-    kinds = {case.waits[key].kind for key in finding.cycle if key in case.waits}
+    members = threads_of_cycle(case, finding.cycle)
+    kinds = {case.waits[key].kind for key in members if key in case.waits}
     if not kinds or finding.cause is Kind.IPC_PIPE_FULL:
         return []
     if kinds == {WaitKind.P2P}:
@@ -43,7 +44,7 @@ def for_cycle(case: Case, finding: Finding) -> list[str]:
         return []
     if _among_tasks(case, finding):
         return [_TASKS, _cancel_one(case, finding)]
-    alone = len(finding.cycle) == 1
+    alone = len(members) == 1
     if kinds & _SIGNALS and len({key[0] for key in finding.cycle}) == 1 and not alone:
         return [_SIGNALLED, _end_one(case, finding)]
     return [_for_kinds(kinds, alone=alone), _end_one(case, finding)]

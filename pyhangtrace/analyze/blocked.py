@@ -95,6 +95,16 @@ else:
         return other
 
 
+def any_thread(wait: Blocked) -> bool:
+    """Held by a process, and nothing says which of several threads of it is to let go."""
+    return wait.thread_guessed and len(wait.targets) > 1
+
+
+def any_of_its_own(wait: Blocked) -> bool:
+    """Held by the process of the thread itself, and nothing says by which of its threads, itself among them."""
+    return any_thread(wait) and wait.key in wait.targets
+
+
 def awaits_key(wait: Blocked | None) -> bool:
     """For a key of the store of which nothing says whose it is, by a rank that others wait for."""
     key = wait is not None and wait.kind is WaitKind.RENDEZVOUS and wait.cause is Kind.UNKNOWN

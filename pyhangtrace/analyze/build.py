@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pyhangtrace.analyze.blocked import Blocked, Standing
 from pyhangtrace.analyze.causes import died_of_oom
-from pyhangtrace.analyze.finding import Case, Finding, Named
+from pyhangtrace.analyze.finding import Case, Finding, Named, is_whole
 from pyhangtrace.analyze.gpu_report import gpus_of
 from pyhangtrace.analyze.memory import major_faults_per_s, weigh
 from pyhangtrace.analyze.next_steps import next_steps
@@ -295,8 +295,10 @@ def _verdict(case: Case, finding: Finding, ids: dict[Key, str], memory: MemoryRe
             for key in finding.victims
         ),
         chain=tuple(_ids(() if finding.state in _WELL else finding.chain, ids)),
-        cycle=tuple(_ids(finding.cycle, ids)),
-        other_cycles=tuple(tuple(_ids(cycle, ids)) for cycle in finding.other_cycles),
+        cycle=tuple(() if is_whole(case, finding.cycle) else _ids(finding.cycle, ids)),
+        other_cycles=tuple(
+            tuple(_ids(cycle, ids)) for cycle in finding.other_cycles if not is_whole(case, cycle)
+        ),
         diverged_at=finding.diverged_at,
         cleared=tuple(_cleared(case, finding, memory)),
         next_steps=next_steps(case, finding),

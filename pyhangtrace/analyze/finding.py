@@ -70,6 +70,16 @@ class Case:
         return (rank if rank is not None else 1 << 30, *key)
 
 
+def is_whole(case: Case, cycle: Sequence[Key]) -> bool:
+    """Whether it is one thread in place of all of its process, of which nothing says which of them are in a circle."""
+    return len(cycle) == 1 and cycle[0] in case.judged.whole
+
+
+def threads_of_cycle(case: Case, cycle: Sequence[Key]) -> tuple[Key, ...]:
+    """Its members, or all that may be in it."""
+    return case.judged.whole[cycle[0]] if is_whole(case, cycle) else tuple(cycle)
+
+
 def name_of(case: Case, key: Key, part: Part) -> Named:
     """A thread as the verdict names it; a rank without a process is absent."""
     if key[0] < 0:

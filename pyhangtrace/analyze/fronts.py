@@ -40,8 +40,7 @@ def _settle_keeper(scene: Scene, waits: Mapping[Key, Blocked], wait: Blocked) ->
     """A wait for a file lock, of which the kernel knows the process: which of its threads is to release it?
 
     The only one; or, if all that may have it wait for one of them, that one. Else any of them may, and the wait lasts
-    as long as all of them are stuck; but which of several threads of one process are the circle would be a guess. One
-    that waits for work has nothing in hand, unless all do; that is a rule.
+    as long as all of them are stuck. One that waits for work has nothing in hand, unless all do; that is a rule.
     """
     ((pid, _),) = wait.targets
     keys = [key for key in scene.threads_of(pid) if key in waits and _may_lock(waits[key])]
@@ -62,7 +61,7 @@ def _settle_keeper(scene: Scene, waits: Mapping[Key, Blocked], wait: Blocked) ->
     known = changed(
         wait, evidence=(*wait.evidence, f"which of the threads of pid {pid} has it is not recorded")
     )
-    if not active or (own and (idle or len(active) > 1)):
+    if not active:
         return changed(
             known,
             standing=Standing.OPAQUE,

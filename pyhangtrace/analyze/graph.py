@@ -7,14 +7,22 @@ cycle proves a deadlock only where no member has a way out: through `any` edges 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
 
 from pyhangtrace.analyze import holders
-from pyhangtrace.analyze.blocked import GROUP_KINDS, MAY_BE_UNOWNED, Blocked, Standing
+from pyhangtrace.analyze.blocked import (
+    GROUP_KINDS,
+    MAY_BE_UNOWNED,
+    Blocked,
+    Standing,
+    any_of_its_own,
+    any_thread,
+)
 from pyhangtrace.analyze.calls import FROM_ONE_ROOT
 from pyhangtrace.analyze.components import components, leading_to
+from pyhangtrace.analyze.knots import Circles, circles
 from pyhangtrace.analyze.outside import awaiting_work, keeps_time, listening_and_lively
 from pyhangtrace.analyze.progress import GOES_ON, SETTLED_S, Progress, only_timed_out
 from pyhangtrace.analyze.scene import Key, Scene
@@ -111,12 +119,14 @@ class Outcome:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
     """All nodes' outcomes and the cycles that are proven. `listening` and `lively` as `outside` says. `clocked` are
-    members of a knot that the clock may get out of it, as far as one has seen.
+    members of a knot that the clock may get out of it, as far as one has seen. `whole` are cycles of one thread that
+    stands for its process, with all threads that may be in it.
     """
 
     outcomes: Mapping[Key, Outcome]
     cycles: tuple[tuple[Key, ...], ...]
     clocked: frozenset[Key] = frozenset()
+    whole: Mapping[Key, tuple[Key, ...]] = field(default_factory=dict)
     listening: frozenset[Key] = frozenset()
     lively: frozenset[Key] = frozenset()
 
@@ -168,17 +178,18 @@ def judge(scene: Scene, waits: Mapping[Key, Blocked]) -> Judged:
 
     world = _World(scene, waits, *listening_and_lively(scene, waits), awaiting_work(scene, waits))
     outcomes: dict[Key, Outcome] = {}
-    cycles: list[tuple[Key, ...]] = []
+    knots: list[Circles] = []
     clocked: set[Key] = set()
     for component in components(nodes, edges):
         if len(component) > 1 or component[0] in edges(component[0]):
-            clocked |= _judge_component(world, component, outcomes, cycles)
+            clocked |= _judge_component(world, component, outcomes, knots)
         else:
             outcomes[component[0]] = _judge_one(world, component[0], outcomes)
     return Judged(
         outcomes=outcomes,
-        cycles=tuple(sorted(cycles)),
+        cycles=tuple(sorted(cycle for knot in knots for cycle in knot.cycles)),
         clocked=frozenset(clocked),
+        whole={key: threads for knot in knots for key, threads in knot.whole.items()},
         listening=world.listening,
         lively=world.lively,
     )
@@ -350,8 +361,12 @@ def _by_targets(world: _World, wait: Blocked, outcomes: Mapping[Key, Outcome]) -
                 return Outcome(Fate.BLOCKED, stuck)
     else:
         fate = min(fate for fate, _ in fates)
-        if _any_thread(wait) and not fate.hung and any(other.hung for other, _ in fates):
-            # Whoever of them has it: one is stuck, another one is not.
+        if (
+            any_thread(wait)
+            and not fate.hung
+            and any(_may_be_stuck(world, outcomes, each) for _, each in fates)
+        ):
+            # Whoever of them has it: one is stuck, or may well be, another one is not.
             return Outcome(Fate.UNKNOWN, next(target for found, target in fates if found is fate))
         if fate.hung:
             # None of them can end it; the one that waits itself explains more than the one that sleeps.
@@ -372,9 +387,11 @@ def _behind(world: _World, wait: Blocked, fate: Fate, via: Key) -> Outcome:
     return Outcome(Fate.UNKNOWN if doubted else Fate.BLOCKED, via, doubted)
 
 
-def _any_thread(wait: Blocked) -> bool:
-    """Held by a process, and nothing says which of several threads of it is to let go."""
-    return wait.thread_guessed and len(wait.targets) > 1
+def _may_be_stuck(world: _World, outcomes: Mapping[Key, Outcome], key: Key) -> bool:
+    """Hopeless, or of those that wait for others of whom that is not known."""
+    fate, wait = outcomes[key].fate, world.waits.get(key)
+    follows = wait is not None and wait.standing is Standing.FIRM and bool(wait.targets)
+    return fate.hung or (follows and fate is Fate.UNKNOWN)
 
 
 def _helped(world: _World, wait: Blocked) -> bool:
@@ -412,7 +429,7 @@ def _waiting_for_idle(world: _World, wait: Blocked, via: Key) -> Fate:
         return Fate.UNKNOWN
     if wait.kind in _TURNS and via in world.listening and scene.who.rank(wait.key[0]) is None:
         return Fate.IDLE
-    if _any_thread(wait):
+    if any_thread(wait):
         return Fate.UNKNOWN
     if wait.cause is Kind.WORKER_STUCK:
         # All workers wait for work, so what is waited for got lost on the way: where, nobody knows.
@@ -438,7 +455,7 @@ def _judge_component(
     world: _World,
     component: tuple[Key, ...],
     outcomes: dict[Key, Outcome],
-    cycles: list[tuple[Key, ...]],
+    knots: list[Circles],
 ) -> set[Key]:
     """Judges a knot, and says who of it may get out by the clock."""
     waits = world.waits
@@ -468,7 +485,7 @@ def _judge_component(
             outcomes[node] = Outcome(Fate.IDLE)
         elif node in let_go:
             outcomes[node] = by_clock[node]
-        elif _any_thread(wait):
+        elif any_thread(wait):
             outcomes[node] = Outcome(Fate.UNKNOWN, doubted=True)
         elif fates:
             fate, via = min(fates)
@@ -484,23 +501,13 @@ def _judge_component(
         node: _idle_outside(world, waits[node], outcomes) or _next_caught(waits[node], caught, outcomes)
         for node in sorted(caught)
     }
-    on_cycle: set[Key] = set()
-    passed: set[Key] = set()
-    for start in following:
-        path: dict[Key, int] = {}
-        at: Key | None = start
-        # Where another path has passed, the cycle that this one comes to is found.
-        while at in following and at not in path and at not in passed:
-            path[at] = len(path)
-            at = following[at]
-        passed.update(path)
-        if at in path:
-            cycle = list(path)[path[at] :]
-            first = cycle.index(min(cycle))
-            cycles.append(tuple(cycle[first:] + cycle[:first]))
-            on_cycle.update(cycle)
+    knot = circles(waits, following)
+    knots.append(knot)
+    on_cycle = {key for cycle in knot.cycles for key in cycle}
     for node in sorted(caught):
-        outcomes[node] = Outcome(Fate.CYCLE if node in on_cycle else Fate.BLOCKED, following[node])
+        fate = Fate.CYCLE if node in on_cycle else Fate.BLOCKED
+        unsure = node in knot.unsure
+        outcomes[node] = Outcome(Fate.UNKNOWN if unsure else fate, knot.following[node], doubted=unsure)
     return let_go
 
 
@@ -565,7 +572,7 @@ def _stays_caught(wait: Blocked, caught: set[Key], outcomes: Mapping[Key, Outcom
     def hopeless(target: Key) -> bool:
         return target in caught or (target in outcomes and outcomes[target].fate.hung)
 
-    if _any_thread(wait) and wait.key in wait.targets:
+    if any_of_its_own(wait):
         # All of a process are in the knot, or who outside of it has the lock is not known.
         return caught.issuperset(wait.targets)
     if wait.edge is Edge.ANY:

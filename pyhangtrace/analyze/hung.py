@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from pyhangtrace.analyze.blocked import CONNECT, GROUP_KINDS, Blocked, Standing, weaker
+from pyhangtrace.analyze.blocked import CONNECT, GROUP_KINDS, Blocked, Standing, any_thread, weaker
 from pyhangtrace.analyze.calls import Meaning, path_has
 from pyhangtrace.analyze.causes import (
     MISMATCHES,
@@ -22,10 +22,12 @@ from pyhangtrace.analyze.finding import (
     NOBODY,
     Case,
     Finding,
+    is_whole,
     name_of,
     named_for,
     one_a_process,
     other_missing,
+    threads_of_cycle,
     victims_of,
 )
 from pyhangtrace.analyze.graph import Fate, Judged
@@ -172,20 +174,25 @@ def _deadlock(
     waits = case.waits
     cause = cause_of_cycle([waits[key] for key in cycle])
     symptom = symptom_of(case.scene, waits, chain, cycle)
-    young = is_young(case, cycle)
-    confidence = Confidence.POSSIBLE if young else confidence_of(waits, chain, cycle, Fate.CYCLE)
+    stuck = _held_fast(case, cycle)
+    confidence = (
+        Confidence.POSSIBLE if is_young(case, stuck) else confidence_of(waits, chain, stuck, Fate.CYCLE)
+    )
     others = _other_cycles(case, cycle, confidence)
     caught = {key for one in (cycle, *others) for key in one}
     guessed = {
         key
         for one in (cycle, *others)
         for before, key in zip((one[-1], *one), one, strict=False)
-        if waits[before].thread_guessed
+        if waits[before].thread_guessed or is_whole(case, one)
     }
     named = tuple(
         replace(name_of(case, key, Part.PARTY), whole=key in guessed)
         for key in sorted(caught, key=case.order)
     )
+    # Who of a process is a party and who a victim is not known where any of its threads may have the lock.
+    either = {key for one in (cycle, *others) for key in _held_fast(case, one)}
+    either = {key for key in either if key[0] in {who[0] for who in guessed}}
     leading = case.judged.leading_to(caught)
     ranks = {who.key[0] for who in named if who.key is not None and who.rank is not None}
     return Finding(
@@ -194,12 +201,32 @@ def _deadlock(
         cause=cause,
         confidence=confidence,
         named=named,
-        victims=tuple(key for key in hung if key not in caught and key[0] not in ranks and key in leading),
+        victims=tuple(
+            key for key in hung if key not in caught | either and key[0] not in ranks and key in leading
+        ),
         chain=tuple(chain),
         cycle=cycle,
         other_cycles=others,
         settled=True,
     )
+
+
+def _held_fast(case: Case, cycle: tuple[Key, ...]) -> tuple[Key, ...]:
+    """A cycle, with all threads that must be stuck as well, whichever thread of a process has the lock."""
+    waits = case.waits
+    found = dict.fromkeys(threads_of_cycle(case, cycle))
+    todo = list(found)
+    while todo:
+        key = todo.pop()
+        after = case.judged.outcomes[key].via
+        # Who stands for all of a process is followed by himself.
+        every = any_thread(waits[key]) or after == key
+        ways = waits[key].targets if every else (after,) if after is not None else ()
+        for way in ways:
+            if way not in found and way in waits:
+                found[way] = None
+                todo.append(way)
+    return tuple(found)
 
 
 def _other_cycles(case: Case, cycle: tuple[Key, ...], confidence: Confidence) -> tuple[tuple[Key, ...], ...]:
@@ -209,7 +236,7 @@ def _other_cycles(case: Case, cycle: tuple[Key, ...], confidence: Confidence) ->
         for other in case.judged.cycles
         if other != cycle
         and all(case.waits[key].service is None and case.waits[key].kind not in GROUP_KINDS for key in other)
-        and not weaker(confidence_of(case.waits, other, other, Fate.CYCLE), confidence)
+        and not weaker(confidence_of(case.waits, other, _held_fast(case, other), Fate.CYCLE), confidence)
         and (confidence is Confidence.POSSIBLE or not is_young(case, other))
     )
 

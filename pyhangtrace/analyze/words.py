@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pyhangtrace.analyze.blocked import CONNECT, Blocked
 from pyhangtrace.analyze.calls import first_own_frame
-from pyhangtrace.analyze.finding import Case, Finding, Named
+from pyhangtrace.analyze.finding import Case, Finding, Named, is_whole, threads_of_cycle
 from pyhangtrace.analyze.phase import phase_of
 from pyhangtrace.analyze.process_groups import DEFAULT_GROUP
 from pyhangtrace.analyze.python_objects import FUTURE
@@ -255,10 +255,7 @@ def _sentence(case: Case, finding: Finding) -> str:
             f" None of them can complete.{_behind(case, finding)}"
         )
     if finding.cycle:
-        told = [
-            "; ".join(f"{who(case, key)} {waiting(case, key)}" for key in cycle)
-            for cycle in (finding.cycle, *finding.other_cycles[:_MOST_CYCLES])
-        ]
+        told = [_circle(case, cycle) for cycle in (finding.cycle, *finding.other_cycles[:_MOST_CYCLES])]
         more = len(finding.other_cycles) - _MOST_CYCLES
         rest = f" {more} more like these." if more > 0 else ""
         if is_young(case, finding.cycle):
@@ -273,6 +270,19 @@ def _sentence(case: Case, finding: Finding) -> str:
         )
         return f"{_capital(steps)}{_nobody(case, finding)}."
     return _accuse(case, finding)
+
+
+def _circle(case: Case, cycle: Sequence[Key]) -> str:
+    members = threads_of_cycle(case, cycle)
+    most = _MOST_TOLD if is_whole(case, cycle) else len(members)
+    steps = "; ".join(f"{who(case, key)} {waiting(case, key)}" for key in members[:most])
+    if not is_whole(case, cycle):
+        return steps
+    more = f"; {len(members) - most} more" if len(members) > most else ""
+    return (
+        f"which of the threads of pid {cycle[0][0]} has the file lock is not recorded, and none of them can go on "
+        f"before: {steps}{more}"
+    )
 
 
 def _accuse(case: Case, finding: Finding) -> str:

@@ -96,7 +96,7 @@ def _rings(
     shown = [frozenset(waits[one] for one in ring) for ring in _cycles(verdict)]
     true = {frozenset(threads[name] for name in ring.members): ring for ring in truth.rings}
     for ring in shown:
-        if ring not in true:
+        if ring not in true and not any(_same_processes(ring, one, truth, threads) for one in truth.rings):
             reasons.wrong.append(f"claims a cycle of {', '.join(_who(one, threads) for one in sorted(ring))}")
     proven = verdict["confidence"] == "proven"
     found = []
@@ -114,10 +114,20 @@ def _rings(
         proven
         and verdict["state"] == "hung"
         and truth.rings
-        and not any(ring.recorded for ring in truth.rings)
+        and not any(ring.recorded or ring.may_prove for ring in truth.rings)
     ):
         reasons.wrong.append("claims as proven what is recorded nowhere")
     return tuple(found)
+
+
+def _same_processes(
+    shown: frozenset[Thread], ring: Ring, truth: Truth, threads: Mapping[str, Thread]
+) -> bool:
+    """Of a file lock the process is recorded: whichever of its threads is shown, the circle goes through it."""
+    waits = [truth.waits[name] for name in ring.members]
+    kept = {threads[wait.owner][0] for wait in waits if wait.record is Record.PROCESS and wait.owner}
+    members = {threads[name] for name in ring.members}
+    return ring.may_prove and all(thread in members or thread[0] in kept for thread in shown)
 
 
 def _cycles(verdict: Report) -> list[list[str]]:

@@ -25,6 +25,7 @@ class Shape(Enum):
     FED = "healthy workers"
     CROSSED = "healthy, crossed processes"
     FILE_KEPT = "file kept by a thread"
+    FILES = "files of several threads"
 
 
 class Last(Enum):

@@ -10,6 +10,8 @@ from tests.lockgraphs.kinds import KINDS, Held, Kind, Language, Record
 from tests.lockgraphs.plan import Last, Plan, Player, Process, Shape, Take, Thing
 
 DAY_MS = 24 * 3600 * 1000
+#: Seeds from here on are about file locks alone, and the threads of the processes that have them.
+FILES_FROM = 100_001
 #: How many threads beside those the shape is about: up to some sixty in all.
 DECOYS = (0, 0, 1, 2, 3, 5, 8, 20, 45)
 
@@ -35,10 +37,10 @@ def draw(seed: int) -> Plan:
     """The plan of a seed."""
     rng = random.Random(seed)
     language = rng.choice(tuple(Language))
-    shape = rng.choices(tuple(_WEIGHTS), tuple(_WEIGHTS.values()))[0]
+    shape = rng.choices(tuple(_WEIGHTS), tuple(_WEIGHTS.values()))[0] if seed < FILES_FROM else Shape.FILES
     drawing = _Drawing(rng, language)
     _SHAPES[shape](drawing)
-    if shape is not Shape.AFTER_FORK:
+    if shape not in (Shape.AFTER_FORK, Shape.FILES):
         _decoys(drawing)
     return Plan(
         seed=seed,
@@ -405,6 +407,34 @@ def _file_kept(drawing: _Drawing) -> None:
     drawing.change(main, **rng.choice([*ways[:4], {"last": Last.PAUSE}]))
 
 
+def _files(drawing: _Drawing) -> None:
+    """A ring through some threads of each process; the others wait for one of these, or for one that does, or nap."""
+    rng = drawing.rng
+    processes = [drawing.process() for _ in range(rng.randint(1, 3))]
+    few = 3 if len(processes) == 1 else 1
+    threads = [drawing.player(one) for one in processes for _ in range(rng.randint(few, few + 3))]
+    ring = rng.sample(threads, rng.randint(2, len(threads)))
+    files = [KINDS[drawing.language][name] for name in ("flock", "ofd")]
+    # The kernel refuses a ring of mutexes with priority inheritance.
+    taken = [kind for kind in drawing.kinds(record=_EXACT) if kind.held is Held.TAKEN]
+    inside = [kind for kind in taken if kind.name != "mutex_pi"] + files
+
+    def wait(waiter: int, holder: int) -> None:
+        apart = drawing.players[waiter].process != drawing.players[holder].process
+        drawing.wait(waiter, holder, rng.choice(files if apart else inside), shared=apart)
+
+    for place, waiter in enumerate(ring):
+        wait(waiter, ring[(place + 1) % len(ring)])
+    for other in threads:
+        if other in ring:
+            continue
+        if rng.random() < 0.15:
+            last = rng.choice((Last.NAPS, Last.SLEEP))
+            drawing.change(other, last=last, amount=rng.choice((50, 3000, DAY_MS)), decoy=True)
+        else:
+            wait(other, rng.choice([one for one in threads if one in ring or one < other]))
+
+
 _SHAPES: dict[Shape, Callable[[_Drawing], None]] = {
     Shape.CYCLE: _cycle,
     Shape.CYCLE_APART: _cycle_apart,
@@ -420,6 +450,7 @@ _SHAPES: dict[Shape, Callable[[_Drawing], None]] = {
     Shape.FED: _fed,
     Shape.CROSSED: _crossed,
     Shape.FILE_KEPT: _file_kept,
+    Shape.FILES: _files,
 }
 
 

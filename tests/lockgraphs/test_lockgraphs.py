@@ -9,7 +9,7 @@ import pytest
 from tests.hangs.judge import Outcome
 from tests.lockgraphs.kinds import KINDS, Language
 from tests.lockgraphs.plan import Last, Shape
-from tests.lockgraphs.shapes import draw
+from tests.lockgraphs.shapes import FILES_FROM, draw
 from tests.lockgraphs.trial import build, try_plan
 from tests.lockgraphs.truth import truth_of
 
@@ -17,6 +17,7 @@ FORMS = range(1, 1501)
 #: Each shape in each language; the rest of the seeds is for whoever has more time.
 QUICK = 20
 MORE = range(1, 121)
+FILES = range(FILES_FROM, FILES_FROM + 6)
 
 
 def quick_seeds() -> list[int]:
@@ -37,8 +38,9 @@ def test_a_seed_always_stands_for_the_same_plan() -> None:
 def test_each_part_is_drawn() -> None:
     plans = [draw(seed) for seed in FORMS]
     assert {(plan.language, plan.shape) for plan in plans} == {
-        (language, shape) for language in Language for shape in Shape
+        (language, shape) for language in Language for shape in Shape if shape is not Shape.FILES
     }
+    assert {draw(seed).shape for seed in FILES} == {Shape.FILES}
     assert {player.last for plan in plans for player in plan.players} == set(Last)
     for language, kinds in KINDS.items():
         waited = {
@@ -85,7 +87,7 @@ def lockplay(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.hangs
 @pytest.mark.root
-@pytest.mark.parametrize("seed", quick_seeds())
+@pytest.mark.parametrize("seed", [*quick_seeds(), *FILES])
 def test_the_report_holds_what_the_plan_says(seed: int, lockplay: Path) -> None:
     _hold(seed, lockplay)
 

@@ -73,6 +73,7 @@ _STATES = {
     Shape.FED: _WELL,
     # Who naps with a lock in hand may be called slow, if anybody is.
     Shape.CROSSED: _WELL | {"slow"},
+    Shape.FILES: _HUNG,
     Shape.FILE_KEPT: _OPEN | {"slow", "busy"},
 }
 
@@ -82,8 +83,8 @@ def truth_of(plan: Plan) -> Truth:
     waits = {player.name: wait for player in plan.players if (wait := _wait(plan, player)) is not None}
     rings = _rings(plan, waits)
     states = _STATES[plan.shape]
-    if any(not ring.recorded for ring in rings):
-        # Where others move beside it, that may be all that can be said.
+    if any(not ring.recorded and not ring.may_prove for ring in rings):
+        # Where others move beside it, that may be all that can be said. Of those all of whom are stuck more can be.
         states |= {"unknown", "running"}
     return Truth(
         states=states,
@@ -125,6 +126,7 @@ def _wait(plan: Plan, player: Player) -> Wait | None:
 
 def _rings(plan: Plan, waits: Mapping[str, Wait]) -> tuple[Ring, ...]:
     found: dict[frozenset[str], Ring] = {}
+    stuck = _stuck(plan, waits)
     for start in waits:
         path: list[str] = []
         at: str | None = start
@@ -142,25 +144,33 @@ def _rings(plan: Plan, waits: Mapping[str, Wait]) -> tuple[Ring, ...]:
         timed = any(wait.timed for wait in on_it)
         found[members] = Ring(
             members=members,
-            recorded=recorded and all(_stands_out(plan, waits, owner) for owner in by_process),
+            recorded=recorded
+            and all(_stands_out(plan, waits, name) for name in ring if waits[name].record is Record.PROCESS),
             sure=recorded and alone and not timed and all(wait.record is not Record.FRAMES for wait in on_it),
-            may_prove=recorded
-            and not timed
-            and all(_all_wait_for(plan, waits, owner) for owner in by_process),
+            may_prove=members <= stuck,
         )
     return tuple(found.values())
 
 
-def _stands_out(plan: Plan, waits: Mapping[str, Wait], owner: str) -> bool:
-    """Of a file lock the process is recorded, not the thread: all others of it wait for work, or for this one."""
-    free = _not_behind(plan, waits, owner)
-    return all(player.decoy and player.last in (Last.AWAIT, Last.ACCEPT, Last.PAUSE) for player in free)
+def _stands_out(plan: Plan, waits: Mapping[str, Wait], waiter: str) -> bool:
+    """Of a file lock the process is recorded, not the thread: all others of it wait for work, or for this one, as far
+    as that is recorded. One that listens may have the lock as well, and give it back when somebody comes. In its own
+    process a thread knows who has it only where there is no third one.
+    """
+    owner = waits[waiter].owner
+    assert owner is not None
+    process = plan.player(owner).process
+    if plan.player(waiter).process == process:
+        active = {
+            player.name for player in plan.players if player.process == process and not _has_no_work(player)
+        }
+        return active == {waiter, owner}
+    recorded = {name: wait for name, wait in waits.items() if wait.record is not Record.PROCESS}
+    return all(_has_no_work(player) for player in _not_behind(plan, recorded, owner))
 
 
-def _all_wait_for(plan: Plan, waits: Mapping[str, Wait], owner: str) -> bool:
-    """Whichever thread of its process has the file lock: none of them can go on, as far as is recorded."""
-    recorded = {name: wait for name, wait in waits.items() if wait.record is not Record.NONE}
-    return not _not_behind(plan, recorded, owner)
+def _has_no_work(player: Player) -> bool:
+    return player.decoy and player.last in (Last.AWAIT, Last.PAUSE)
 
 
 def _not_behind(plan: Plan, waits: Mapping[str, Wait], owner: str) -> list[Player]:
@@ -178,6 +188,26 @@ def _not_behind(plan: Plan, waits: Mapping[str, Wait], owner: str) -> list[Playe
         if at != owner:
             found.append(player)
     return found
+
+
+def _stuck(plan: Plan, waits: Mapping[str, Wait]) -> frozenset[str]:
+    """Who can never go on, as far as is recorded: whichever thread of a process has its file lock."""
+    stuck = {
+        name
+        for name, wait in waits.items()
+        if wait.record is not Record.NONE and wait.is_here is Owner.HERE and not wait.timed
+    }
+
+    def kept_by(wait: Wait) -> set[str]:
+        assert wait.owner is not None
+        if wait.record is not Record.PROCESS:
+            return {wait.owner}
+        process = plan.player(wait.owner).process
+        return {player.name for player in plan.players if player.process == process}
+
+    while free := {name for name in stuck if not kept_by(waits[name]) <= stuck}:
+        stuck -= free
+    return frozenset(stuck)
 
 
 def _is_alone(plan: Plan, name: str) -> bool:

@@ -10,7 +10,7 @@ import pytest
 from pyhangtrace.analyze import analyze
 from pyhangtrace.analyze.holders import NO_SUCH_OWNER, WHOSE_UNKNOWN
 from pyhangtrace.model.kinds import Confidence, Kind, Part, State
-from pyhangtrace.model.open_files import FileLock, Holder
+from pyhangtrace.model.open_files import FdFacts, FileLock, Holder
 from pyhangtrace.model.report import Report, Verdict
 from pyhangtrace.model.threads import LockFacts, ThreadSample
 from tests.unit.analyze import builders as b
@@ -146,11 +146,95 @@ def test_the_two_threads_of_a_process_that_want_each_others_files() -> None:
     one = b.process(100)
     verdict = analyze(b.evidence([one], b.twice(flock(100), flock(100, 101), file_locks=locks))).verdict
     assert (verdict.state, verdict.confidence) == (State.HUNG, Confidence.PROVEN)
-    # Of three, which two are the circle would be a guess.
-    for third in (b.on_mutex(100, owner=101), b.asleep(100, seconds=5)):
-        looks = b.twice(third, flock(100, 101), flock(100, 102), file_locks=locks)
-        verdict = analyze(b.evidence([one], looks)).verdict
-        assert (verdict.state, verdict.culprits) == (State.UNKNOWN, ())
+
+
+def of_one_process(*threads: ThreadSample) -> Report:
+    """One process that has both of the files that threads of it want."""
+    locks = [lock(1, 100, 100), lock(2, 100, 100)]
+    return analyze(b.evidence([b.process(100)], b.twice(*threads, file_locks=locks)))
+
+
+def test_a_process_all_of_whose_threads_are_stuck_in_it_is_a_deadlock_of_nobody_in_it() -> None:
+    waits_for_one = b.on_mutex(100, owner=101)
+    others = ((flock(100, 101), flock(100, 102)), (b.on_mutex(100, 101, owner=102), flock(100, 102)))
+    for among in others:
+        verdict = of_one_process(waits_for_one, *among).verdict
+        assert (verdict.state, verdict.cause) == (State.HUNG, Kind.LOCK_CYCLE)
+        assert verdict.confidence is Confidence.PROVEN
+        # Which of its threads are the circle is recorded nowhere.
+        assert [(who.pid, who.tid, who.part) for who in verdict.culprits] == [(100, None, Part.PARTY)]
+        assert (verdict.cycle, verdict.other_cycles, verdict.victims) == ((), (), ())
+        assert "is not recorded" in verdict.summary
+
+
+def test_one_thread_of_the_process_that_may_go_on_leaves_it_open() -> None:
+    for third in (b.asleep(100, seconds=5), b.running(100)):
+        report = of_one_process(third, flock(100, 101), flock(100, 102))
+        assert report.verdict.state is not State.HUNG
+        assert not report.verdict.culprits
+
+
+def test_a_circle_that_the_threads_of_a_process_close_apart_from_its_file() -> None:
+    report = of_one_process(
+        b.on_mutex(100, owner=101), b.on_mutex(100, 101, owner=100, address=0x9000), flock(100, 102)
+    )
+    verdict = report.verdict
+    assert verdict.confidence is Confidence.PROVEN
+    assert cycle_of(report, verdict.cycle) == {(100, 100), (100, 101)}
+    assert {(who.pid, who.tid) for who in verdict.culprits} == {(100, 100), (100, 101)}
+
+
+def wants(pid: int, tid: int, inode: int) -> tuple[ThreadSample, FdFacts]:
+    """A thread in flock of one of several files, by a descriptor of its own."""
+    sample = b.sleeper(pid, tid, syscall=b.FLOCK, args=(tid, 2, 0, 0, 0, 0))
+    return sample, replace(b.pipe(pid, tid, inode), kind=b.FdKind.FILE, target=f"/c/{inode}")
+
+
+def over_processes(locks: list[FileLock], *waiting: tuple[ThreadSample, FdFacts]) -> Report:
+    pids = sorted({sample.pid for sample, _ in waiting})
+    processes = [b.process(pid, ppid=50 if pid == pids[0] else pids[0]) for pid in pids]
+    looks = b.twice(*(sample for sample, _ in waiting), file_locks=locks, fds=[facts for _, facts in waiting])
+    return analyze(b.evidence(processes, looks))
+
+
+def test_who_waits_for_one_in_a_circle_is_not_named_where_the_circle_closes_without_him_as_well() -> None:
+    # What 200 wants a thread of 100 has, and 300 has a part in it by one of the two only.
+    locks = [lock(1, 100, 200), lock(2, 200, 100, 300), lock(3, 300, 100)]
+    for to_second, to_third in ((100, 101), (101, 100)):
+        report = over_processes(
+            locks, wants(100, to_second, 2), wants(100, to_third, 3), wants(200, 200, 1), wants(300, 300, 2)
+        )
+        verdict = report.verdict
+        assert (verdict.state, verdict.confidence) == (State.HUNG, Confidence.PROVEN)
+        assert {(who.pid, who.tid) for who in verdict.culprits} == {(100, None), (200, 200)}
+        assert cycle_of(report, verdict.cycle) == {(100, to_second), (200, 200)}
+
+
+def test_nobody_is_named_where_each_circle_may_close_without_him() -> None:
+    locks = [lock(1, 100, 200), lock(2, 200, 100, 400), lock(3, 300, 100, 400), lock(4, 400, 300)]
+    report = over_processes(
+        locks,
+        wants(100, 100, 2),
+        wants(100, 101, 3),
+        wants(200, 200, 1),
+        wants(300, 300, 4),
+        wants(400, 400, 2),
+        wants(400, 401, 3),
+    )
+    assert report.verdict.state is State.UNKNOWN
+    assert not report.verdict.culprits
+    assert not report.verdict.cycle
+
+
+def test_a_process_stuck_in_itself_is_named_and_not_who_else_one_of_its_threads_waits_for() -> None:
+    locks = [lock(1, 100, 100, 200), lock(2, 200, 100)]
+    report = over_processes(
+        locks, wants(100, 100, 2), wants(100, 101, 1), wants(100, 102, 1), wants(200, 200, 1)
+    )
+    verdict = report.verdict
+    assert (verdict.state, verdict.confidence) == (State.HUNG, Confidence.PROVEN)
+    assert [(who.pid, who.tid) for who in verdict.culprits] == [(100, None)]
+    assert {victim.pid for victim in verdict.victims} == {200}
 
 
 def test_the_file_of_a_thread_of_the_same_process() -> None:
