@@ -22,12 +22,10 @@ _MESSAGES = {"Send": "send", "Recv": "recv"}
 
 def match_set_up(scene: Scene, waits: dict[Key, Blocked]) -> None:
     """Ranks in the set-up of a communicator wait for those that have not begun it, if it is known who that is."""
-    calling = [
-        key
-        for key in scene.thread_keys()
-        if key in waits and (sample := scene.thread(key)) is not None and _sets_up(sample)
-    ]
-    if not calling or len(scene.evidence.nccl) < 2:
+    if len(scene.evidence.nccl) < 2:
+        return
+    calling = _callers(scene, waits)
+    if not calling:
         return
     before = _in_set_up(scene, 0)
     now = _in_set_up(scene, -1)
@@ -40,6 +38,25 @@ def match_set_up(scene: Scene, waits: dict[Key, Blocked]) -> None:
         for key in calling:
             if key[0] in ranks and waits[key].service is None:
                 waits[key] = _set_up_wait(waits[key], n_ranks, ranks, missing)
+
+
+def _callers(scene: Scene, waits: Mapping[Key, Blocked]) -> list[Key]:
+    """Threads that any look shows in a set-up; in a process of which none does, the one whose calls no look shows.
+
+    Who is in a set-up asks its sockets again and again. On a crowded machine it is met waiting for a processor, where
+    its stack cannot be read; its process' memory still says that a set-up goes on, in a call that does not return.
+    """
+    calling = [key for key in scene.thread_keys() if key in waits and any(map(_sets_up, scene.samples[key]))]
+    known = {key[0] for key in calling}
+    for pid in sorted({pid for pid, _ in _in_set_up(scene, -1)} - known):
+        unseen = [
+            key
+            for key in scene.threads_of(pid)
+            if key in waits and not any(sample.stack_complete for sample in scene.samples[key])
+        ]
+        if len(unseen) == 1:
+            calling += unseen
+    return calling
 
 
 def _sets_up(sample: ThreadSample) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from pyhangtrace.analyze import analyze
 from pyhangtrace.model.evidence import Evidence
-from pyhangtrace.model.kinds import Kind, Part, State
+from pyhangtrace.model.kinds import Kind, Part, State, WaitKind
 from pyhangtrace.model.nccl import NcclCall, NcclCommunicator, NcclPicture, NcclPlan, NcclState, NcclTask
 from pyhangtrace.model.threads import ThreadSample
 from tests.unit.analyze import builders as b
@@ -253,6 +254,33 @@ def test_who_has_not_begun_the_set_up_is_missing() -> None:
     report = analyze(job([setting_up(100), setting_up(101), locked(102)], states))
     assert report.verdict.symptom is Kind.RENDEZVOUS_MISSING_RANK
     assert report.verdict.culprits[0].rank == 2
+
+
+def unread(pid: int, tid: int | None = None) -> ThreadSample:
+    """Polls, on a crowded machine: met waiting for a processor, of which only Python's frames can be read."""
+    return b.running(pid, tid, frames=(b.py("join"),), stack_complete=False)
+
+
+@pytest.mark.parametrize("first", [setting_up, unread])
+def test_who_sets_up_and_waits_for_a_processor_is_in_the_set_up(
+    first: Callable[[int], ThreadSample],
+) -> None:
+    """One look, or memory, tells it as well as the last look would."""
+    states = [state(100 + rank, comm(rank, {}, init_state=7)) for rank in range(2)]
+    evidence = job([unread(100), unread(101), locked(102)], states)
+    began = b.look(first(100), first(101), locked(102))
+    report = analyze(replace(evidence, looks=(began, *evidence.looks[1:])))
+    assert report.verdict.symptom is Kind.RENDEZVOUS_MISSING_RANK
+    assert report.verdict.culprits[0].rank == 2
+    assert {victim.rank for victim in report.verdict.victims} == {0, 1}
+
+
+def test_of_two_threads_that_cannot_be_read_neither_is_said_to_set_up() -> None:
+    states = [state(100 + rank, comm(rank, {}, init_state=7)) for rank in range(2)]
+    threads = [unread(100), unread(101), locked(102), unread(100, 110), unread(101, 111)]
+    evidence = job(threads[:3], states)
+    report = analyze(replace(evidence, looks=b.twice(*threads)))
+    assert not any(wait.kind is WaitKind.RENDEZVOUS for wait in report.waits)
 
 
 def test_who_is_in_the_set_up_of_an_unknown_communicator_is_not_missing() -> None:
