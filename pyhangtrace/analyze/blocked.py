@@ -77,6 +77,8 @@ class Blocked:
     since_s: float | None = None
     # The process is recorded that can end it; which of its threads is not: a rule says so, or any of the targets is.
     thread_guessed: bool = False
+    # Which operation of the group it is follows from what memory counts, not from a call that the thread is in.
+    from_counters: bool = False
     own_end: bool = False  # a pipe or pair whose only other end is in the same process
     from_stdin: bool = False  # reads standard input, and the other end is not the job's
     evidence: tuple[str, ...] = ()

@@ -139,6 +139,13 @@ def died_of_oom(scene: Scene, pid: int) -> bool:
     return cgroup is not None and bool(cgroup.oom_kills)
 
 
+def failure_recorded(scene: Scene, key: Key) -> bool:
+    """Whether anything tells how somebody who is gone came to its end, and that it failed: the status that its zombie
+    keeps, or the kernel's log. That a process is gone says neither.
+    """
+    return bool(scene.exit_status(key)) or died_of_oom(scene, key[0])
+
+
 def moving_cause(scene: Scene, key: Key) -> Kind:
     """What keeps somebody who moves."""
     pid = key[0]
@@ -169,7 +176,7 @@ def confidence_of(
     """As weak as the weakest wait on the way.
 
     A stopped or exited member is the kernel's own word: that others wait in a call of the group needs no
-    further rule, so the chain to it counts as proven.
+    further rule, so the chain to it counts as proven. That a thread which waits for its GPU waits for the group does.
     """
     on_way = [waits[key] for key in (cycle or chain) if key in waits]
     group = [wait for wait in on_way if wait.kind in GROUP_KINDS]
@@ -181,6 +188,7 @@ def confidence_of(
     direct = (
         end in (Fate.STOPPED, Fate.GONE)
         and not polls
+        and not any(wait.from_counters for wait in group)
         and all(wait.standing is Standing.STOPPED for wait in own)
     )
     counted = own if direct else [*group, *own]

@@ -13,6 +13,7 @@ from pyhangtrace.analyze.causes import (
     cause_of_cycle,
     confidence_of,
     exit_cause,
+    failure_recorded,
     lead_of,
     symptom_of,
 )
@@ -150,12 +151,12 @@ def _exit_or(case: Case, seed: Key, chain: Sequence[Key], lead: int, end: Fate) 
 
 def _sure(case: Case, chain: Sequence[Key], end: Fate) -> Confidence:
     confidence = confidence_of(case.waits, chain, (), end)
-    ended_well = end is Fate.GONE and not case.scene.exit_status(chain[-1])
-    # Nobody knows that it failed: it may have done its part before it ended.
+    # Where nobody knows that it failed, it may have done its part before it ended.
+    unrecorded = end is Fate.GONE and not failure_recorded(case.scene, chain[-1])
     is_group = any(key in case.waits and case.waits[key].kind in GROUP_KINDS for key in chain)
     # Whose a key of the store is, nothing records.
     store = any(key in case.waits and case.waits[key].kind is WaitKind.RENDEZVOUS for key in chain)
-    guessed = (ended_well and is_group) or (store and end is Fate.GONE)
+    guessed = (unrecorded and is_group) or (store and end is Fate.GONE)
     return Confidence.LIKELY if guessed and confidence is Confidence.PROVEN else confidence
 
 

@@ -215,6 +215,7 @@ def _attach(
         targets=every,
         candidates=every,
         group=joined.name,
+        from_counters=True,
         evidence=(*wait.evidence, *(_words(each[2]) for each in open_ones)),
     )
 
@@ -266,6 +267,7 @@ def _say_parting(
                     targets=targets,
                     candidates=targets,
                     group=joined.name,
+                    from_counters=True,
                     evidence=(*wait.evidence, _words(joined)),
                 )
     return kind

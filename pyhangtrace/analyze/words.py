@@ -340,7 +340,10 @@ def _nobody(case: Case, finding: Finding) -> str:
 def _process(case: Case, one: Named) -> str:
     if one.key is None:
         return f"Rank {one.rank}"
-    return _capital(who(case, (one.key[0], one.key[0])))
+    name = who(case, (one.key[0], one.key[0]))
+    # One that ended has nothing left that tells its rank, where it can be no other one.
+    told = case.scene.who.rank(one.key[0]) is None and one.rank is not None
+    return f"Rank {one.rank} (pid {one.key[0]})" if told else _capital(name)
 
 
 def _victims(case: Case, finding: Finding, *, verb: str = "") -> str:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from pyhangtrace.analyze import analyze
+from pyhangtrace.model.host import HostFacts, OomKill
 from pyhangtrace.model.kinds import Confidence, Kind, Part, Role, State
 from pyhangtrace.model.open_files import FileLock
 from pyhangtrace.model.processes import RankClaim
@@ -72,6 +75,35 @@ def test_a_rank_that_ended_well_alone_is_named_without_proof() -> None:
     verdict = analyze(b.evidence([*b.ranks(4)[:3], ended], looks)).verdict
     assert (verdict.cause, verdict.confidence) == (Kind.PEER_EXITED, Confidence.LIKELY)
     assert "has ended with exit code 0" in verdict.summary
+
+
+@pytest.mark.parametrize(
+    ("left", "sure"),
+    [
+        ({"state": "Z", "exit_code": 9}, Confidence.PROVEN),
+        ({"state": "Z", "exit_code": None}, Confidence.LIKELY),
+        ({"state": "S", "gone": True}, Confidence.LIKELY),
+    ],
+    ids=["status kept", "status hidden", "gone between looks"],
+)
+def test_how_a_rank_came_to_its_end_is_proven_only_by_a_record_of_it(
+    left: dict[str, Any], sure: Confidence
+) -> None:
+    ended = b.rank(103, 3, **left)
+    looks = b.twice(*(b.in_collective(pid) for pid in (100, 101, 102)))
+    verdict = analyze(b.evidence([*b.ranks(4)[:3], ended], looks)).verdict
+    assert (verdict.cause, verdict.confidence) == (Kind.PEER_EXITED, sure)
+    assert [who.rank for who in verdict.culprits] == [3]
+
+
+def test_the_kernels_log_records_an_end() -> None:
+    ended = b.rank(103, 3, gone=True)
+    host = HostFacts(
+        name="host", machine="x86_64", oom_log=(OomKill(pid=103, comm="python3", text="oom-kill"),)
+    )
+    looks = b.twice(*(b.in_collective(pid) for pid in (100, 101, 102)))
+    verdict = analyze(b.evidence([*b.ranks(4)[:3], ended], looks, host=host)).verdict
+    assert (verdict.cause, verdict.confidence) == (Kind.PEER_OOM_KILLED, Confidence.PROVEN)
 
 
 def test_two_zombies_for_two_ranks_are_those_ranks() -> None:

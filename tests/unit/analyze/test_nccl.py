@@ -10,7 +10,7 @@ import pytest
 
 from pyhangtrace.analyze import analyze
 from pyhangtrace.model.evidence import Evidence
-from pyhangtrace.model.kinds import Kind, Part, State, WaitKind
+from pyhangtrace.model.kinds import Confidence, Kind, Part, State, WaitKind
 from pyhangtrace.model.nccl import NcclCall, NcclCommunicator, NcclPicture, NcclPlan, NcclState, NcclTask
 from pyhangtrace.model.threads import ThreadSample
 from tests.unit.analyze import builders as b
@@ -196,6 +196,18 @@ def test_ranks_of_one_process_name_nobody() -> None:
     report = analyze(job([on_gpu(100)], [state(100, *comms)]))
     assert report.verdict.culprits == ()
     assert report.collectives[0].missing == (2,)
+
+
+def test_a_killed_rank_is_likely_and_not_proven() -> None:
+    """That it was killed is recorded; that the others wait for it follows from what NCCL counts."""
+    states = [state(100 + rank, comm(rank, {ALL_REDUCE: 4})) for rank in range(2)]
+    pictures = tuple(NcclPicture(at_s=at, states=tuple(states)) for at in (0.0, 0.1))
+    killed = b.process(102, state="Z", exit_code=9)
+    looks = b.twice(on_gpu(100), on_gpu(101))
+    verdict = analyze(b.evidence([*b.ranks(3)[:2], killed], looks, nccl=pictures)).verdict
+    assert (verdict.cause, verdict.confidence) == (Kind.PEER_EXITED, Confidence.LIKELY)
+    assert verdict.culprits[0].rank == 2
+    assert verdict.summary.startswith("Rank 2 (pid 102) keeps ranks 0-1 waiting")
 
 
 def in_send(pid: int) -> ThreadSample:
