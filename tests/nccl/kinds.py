@@ -29,13 +29,14 @@ _HOLDER = Program(
 @dataclass(frozen=True, slots=True)
 class Kind:
     """`before` is started first; `jobs` are started side by side, each with this prefix to its members' roles. `facts`
-    are what the report of the first job must hold.
+    are what the report of the first job must hold, `operations` what it must name.
     """
 
     name: str
     plan: Callable[[], Plan]
     facts: Facts
     before: tuple[Program, ...] = ()
+    operations: frozenset[str] = frozenset({"all_reduce"})
     jobs: tuple[str, ...] = ("",)
 
 
@@ -45,6 +46,7 @@ def _parties(kind: str) -> Facts:
 
 _LOCKED = {"culprit": ("rank2",), "victims": ("rank0", "rank1"), "may_name": ("holder",), "holder": "holder"}
 _OTHER_OP = _parties("collective.op_mismatch")
+_BOTH = frozenset({"all_reduce", "all_gather"})
 KINDS = (
     Kind(
         "skipped",
@@ -58,7 +60,7 @@ KINDS = (
         ),
         before=(_HOLDER,),
     ),
-    Kind("other op", plans.other_op, _OTHER_OP),
+    Kind("other op", plans.other_op, _OTHER_OP, operations=_BOTH),
     # Until 2.22 nothing in memory tells the size of what was launched.
     Kind("other count", plans.other_count, _or_unknown(_parties("collective.size_mismatch"))),
     # Seen where the sender's stack is: it is often met on the CPU.
@@ -72,12 +74,14 @@ KINDS = (
             may_name=("rank1", "holder"),
         ),
         before=(_HOLDER,),
+        operations=frozenset({"send"}),
     ),
     Kind(
         "absent",
         plans.absent,
         hung("rendezvous.missing_rank", "file_lock.held", **_LOCKED),
         before=(_HOLDER,),
+        operations=frozenset(),
     ),
     Kind(
         "stopped",
@@ -112,7 +116,7 @@ KINDS = (
     # Its one thread waits for its stream, which waits for what only that thread could launch.
     Kind("in one process", plans.in_one_process, healthy("unknown")),
     # Both listen on NCCL's port for RAS, from 2.24 on.
-    Kind("two jobs", plans.other_op, _OTHER_OP, jobs=("", "other.")),
+    Kind("two jobs", plans.other_op, _OTHER_OP, operations=_BOTH, jobs=("", "other.")),
 )
 
 
