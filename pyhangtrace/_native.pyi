@@ -234,10 +234,6 @@ class NcclTaskCapture(TypedDict):
     p2p: bool
 
 class NcclTransferCapture(TypedDict):
-    op_count: int
-    pattern: int
-    state: int
-    channel: int
     peer: int
     steps: int
     posted: int
@@ -254,12 +250,8 @@ class NcclCommunicatorCapture(TypedDict):
     rank: int
     n_ranks: int
     cuda_device: int
-    nvml_device: int | None
     bus_id: int | None
-    node: int | None
     n_nodes: int | None
-    local_rank: int | None
-    local_ranks: int | None
     name: str | None
     init_state: int | None
     async_result: int | None
@@ -274,8 +266,8 @@ class NcclCommunicatorCapture(TypedDict):
     op_count: int | None
     coll_op_count: int | None
     launched: list[int] | None  # by function: Broadcast, Reduce, AllGather, ReduceScatter, AllReduce
-    waiting_collectives: int | None
-    waiting_p2p: int | None
+    waiting: int | None
+    captured: bool | None
     # (kernel, number of collectives, operations), newest last
     plans: list[tuple[str | None, int | None, list[NcclTaskCapture]]]
     last_task: NcclTaskCapture | None
@@ -298,7 +290,10 @@ class NcclFound(TypedDict):
     layout_from: str  # "dwarf" | "table" | "disassembly" | "fingerprint"
     communicators: list[NcclCommunicatorCapture]
     calls: list[NcclCallCapture]
-    peers: list[tuple[str, int, int, int]]  # (address, pid, bits of CUDA devices, hash of the host)
+    # (address, pid, bits of CUDA devices, hash of the host, hash of the process)
+    peers: list[tuple[str, int, int, int, int]]
+    # As asked for: (rank, CUDA device, bus id, hash of the host, hash of the process)
+    members: list[list[tuple[int, int, int | None, int, int]]]
     searched: bool
     problem: str | None
 
@@ -314,10 +309,12 @@ class NcclInspector:
         *,
         callers: Sequence[tuple[int, int]] = (),
         search: bool = False,
+        members: Sequence[tuple[int, Sequence[int]]] = (),
         budget_s: float = 1.0,
     ) -> NcclFound | None:
         """What NCCL knows in a process, None if it has no libnccl loaded. `callers` are (thread, stack pointer) of those
-        in a call of NCCL; `search`: memory, too, where the library lists its communicators.
+        in a call of NCCL; `search`: memory, too, where the library lists its communicators; `members`: communicators by
+        address, and ranks of whom each is to say what it knows.
         """
 
 class NcclLayout(TypedDict):
@@ -325,6 +322,7 @@ class NcclLayout(TypedDict):
     build_id: str
     comm_size: int
     sub_size: int
+    peer_size: int
     offsets: dict[str, int]  # "structure.member" -> bytes
     row: list[int]  # all offsets in the order of the table of published builds; -1: none
 

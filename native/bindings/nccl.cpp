@@ -25,10 +25,6 @@ py::dict convert(const nccl::Task& task) {
 
 py::dict convert(const nccl::Transfer& transfer) {
   py::dict result;
-  result["op_count"] = transfer.op_count;
-  result["pattern"] = transfer.pattern;
-  result["state"] = transfer.state;
-  result["channel"] = transfer.channel;
   result["peer"] = transfer.peer;
   result["steps"] = transfer.steps;
   result["posted"] = transfer.posted;
@@ -46,12 +42,8 @@ py::dict convert(const nccl::Communicator& comm) {
   result["rank"] = comm.rank;
   result["n_ranks"] = comm.n_ranks;
   result["cuda_device"] = comm.cuda_device;
-  result["nvml_device"] = comm.nvml_device;
   result["bus_id"] = comm.bus_id;
-  result["node"] = comm.node;
   result["n_nodes"] = comm.n_nodes;
-  result["local_rank"] = comm.local_rank;
-  result["local_ranks"] = comm.local_ranks;
   result["name"] = comm.group_name ? py::object(text(*comm.group_name)) : py::object(py::none());
   result["init_state"] = comm.init_state;
   result["async_result"] = comm.async_result;
@@ -66,8 +58,8 @@ py::dict convert(const nccl::Communicator& comm) {
   result["op_count"] = comm.op_count;
   result["coll_op_count"] = comm.coll_op_count;
   result["launched"] = comm.launched;
-  result["waiting_collectives"] = comm.waiting_collectives;
-  result["waiting_p2p"] = comm.waiting_p2p;
+  result["waiting"] = comm.waiting;
+  result["captured"] = comm.captured;
   py::list plans;
   for (const nccl::Plan& plan : comm.plans) {
     py::list tasks;
@@ -99,8 +91,10 @@ py::dict convert(const nccl::Call& call) {
 }
 
 py::object inspect(nccl::Inspector& inspector, int pid,
-                   const std::vector<std::pair<int, std::uint64_t>>& callers, bool search, double budget_s) {
+                   const std::vector<std::pair<int, std::uint64_t>>& callers, bool search,
+                   const std::vector<std::pair<std::uint64_t, std::vector<int>>>& members, double budget_s) {
   nccl::Request request;
+  request.members = members;
   request.pid = pid;
   request.search = search;
   for (const auto& [tid, stack_pointer] : callers) request.callers.push_back({tid, stack_pointer});
@@ -122,9 +116,20 @@ py::object inspect(nccl::Inspector& inspector, int pid,
   result["calls"] = calls;
   py::list peers;
   for (const nccl::Peer& each : found.peers) {
-    peers.append(py::make_tuple(text(each.address), each.pid, each.cuda_devices, each.host_hash));
+    peers.append(
+        py::make_tuple(text(each.address), each.pid, each.cuda_devices, each.host_hash, each.pid_hash));
   }
   result["peers"] = peers;
+  py::list known_members;
+  for (const auto& known : found.members) {
+    py::list each;
+    for (const nccl::Member& member : known) {
+      each.append(
+          py::make_tuple(member.rank, member.cuda_device, member.bus_id, member.host_hash, member.pid_hash));
+    }
+    known_members.append(each);
+  }
+  result["members"] = known_members;
   result["searched"] = found.searched;
   result["problem"] = found.problem.empty() ? py::object(py::none()) : py::object(text(found.problem));
   return result;
@@ -164,6 +169,7 @@ py::object layout(const std::string& path, const std::string& source, double bud
   result["build_id"] = text(build_id);
   result["comm_size"] = found->comm_size;
   result["sub_size"] = found->sub_size;
+  result["peer_size"] = found->peer_size;
   result["offsets"] = offsets;
   result["row"] = found->offsets;
   return result;
@@ -176,6 +182,7 @@ void define_nccl(py::module_& module) {
       .def(py::init<std::string>(), py::arg("proc_root") = "/proc")
       .def("inspect", &inspect, py::arg("pid"), py::kw_only(),
            py::arg("callers") = std::vector<std::pair<int, std::uint64_t>>{}, py::arg("search") = false,
+           py::arg("members") = std::vector<std::pair<std::uint64_t, std::vector<int>>>{},
            py::arg("budget_s") = 1.0);
   module.def("nccl_layout", &layout, py::arg("path"), py::kw_only(), py::arg("source") = "best",
              py::arg("budget_s") = 5.0);

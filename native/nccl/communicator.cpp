@@ -186,10 +186,6 @@ void read_transfers_of(const View& operation, std::vector<Transfer>& into) {
     const View sub =
         operation.at(operation.base() + *subs + static_cast<Address>(i) * operation.layout().sub_size);
     Transfer transfer;
-    transfer.op_count = operation.get_or<std::uint64_t>(Field::proxy_op_count, 0);
-    transfer.pattern = operation.get_or<std::uint8_t>(Field::proxy_pattern, 0);
-    transfer.state = operation.get_or<std::int32_t>(Field::proxy_state_of_op, -1);
-    transfer.channel = sub.get_or<std::int32_t>(Field::sub_channel, -1);
     transfer.peer = sub.get_or<std::int32_t>(Field::sub_peer, -1);
     transfer.steps = sub.get_or<std::int32_t>(Field::sub_steps, -1);
     transfer.posted = sub.get_or<std::uint64_t>(Field::sub_posted, 0);
@@ -229,11 +225,10 @@ void read_planner(const View& comm, Communicator& result) {
   const auto planner = comm.layout().offset(Field::planner);
   if (!planner) return;
   const View view = comm.at(comm.base() + *planner);
-  const auto plausible = [](std::optional<std::int32_t> count) {
-    return count && *count >= 0 ? std::optional<int>(*count) : std::nullopt;
-  };
-  result.waiting_collectives = plausible(view.get<std::int32_t>(Field::planned_collectives));
-  result.waiting_p2p = plausible(view.get<std::int32_t>(Field::planned_p2p));
+  const auto collectives = view.get<std::int32_t>(Field::planned_collectives);
+  const auto messages = view.get<std::int32_t>(Field::planned_p2p);
+  if (collectives && messages && *collectives >= 0 && *messages >= 0)
+    result.waiting = *collectives + *messages;
 }
 
 }  // namespace
@@ -274,12 +269,8 @@ std::optional<Communicator> decode(const memory::Reader& memory, const Layout& l
   result.rank = *rank;
   result.n_ranks = *n_ranks;
   result.cuda_device = *device;
-  result.nvml_device = comm.get<std::int32_t>(Field::nvml_device);
   result.bus_id = comm.get<std::uint64_t>(Field::bus_id);
-  result.node = comm.get<std::int32_t>(Field::node);
   result.n_nodes = comm.get<std::int32_t>(Field::n_nodes);
-  result.local_rank = comm.get<std::int32_t>(Field::local_rank);
-  result.local_ranks = comm.get<std::int32_t>(Field::local_ranks);
   result.init_state = comm.result(Field::init_state);
   result.async_result = comm.result(Field::async_result);
   result.peers_known = comm.flag(Field::peer_info_valid);
@@ -302,12 +293,42 @@ std::optional<Communicator> decode(const memory::Reader& memory, const Layout& l
       result.coll_op_count = comm.at(*shared).get<std::uint64_t>(Field::shared_coll_op_count);
     }
   }
+  const auto graphs = comm.get<std::int32_t>(Field::captured_here);
+  const auto shared_graphs = comm.get<std::int32_t>(Field::captured);
+  if (graphs || shared_graphs) result.captured = graphs.value_or(0) > 0 || shared_graphs.value_or(0) > 0;
   result.launched = comm.get<std::array<std::uint64_t, 5>>(Field::sequence_numbers);
   read_name(comm, result);
   read_planner(comm, result);
   read_plans(comm, result);
   read_last_task(comm, result);
   read_proxy(comm, result);
+  return result;
+}
+
+std::vector<Member> members(const memory::Reader& memory, const Layout& layout, Address address,
+                            const std::vector<int>& ranks) {
+  std::vector<Member> result;
+  const View comm(memory, layout, address);
+  const auto list = comm.pointer(Field::peer_info);
+  const auto hash = comm.get<std::uint64_t>(Field::comm_hash);
+  const int n_ranks = comm.get_or<std::int32_t>(Field::n_ranks, 0);
+  if (!list || !hash || layout.peer_size == 0 || is_being_set_up(comm)) return result;
+  for (const int rank : ranks) {
+    if (rank < 0 || rank >= n_ranks || n_ranks > max_ranks) continue;
+    const View entry = comm.at(*list + static_cast<Address>(rank) * layout.peer_size);
+    const auto host = entry.get<std::uint64_t>(Field::peer_host_hash);
+    const auto pid = entry.get<std::uint64_t>(Field::peer_pid_hash);
+    // Each entry says which rank it is of: so that another size than assumed tells nothing.
+    if (entry.get<std::int32_t>(Field::peer_rank) != rank || !host || !pid) continue;
+    Member member;
+    member.rank = rank;
+    member.cuda_device = entry.get_or<std::int32_t>(Field::peer_cuda_device, -1);
+    member.bus_id = entry.get<std::uint64_t>(Field::peer_bus_id);
+    // Each communicator adds its own hash to what is the same in all.
+    member.host_hash = *host - *hash;
+    member.pid_hash = *pid - *hash;
+    result.push_back(member);
+  }
   return result;
 }
 

@@ -40,10 +40,6 @@ struct Plan {
 
 /// One transfer that NCCL's proxy thread works on, by its steps.
 struct Transfer {
-  std::uint64_t op_count = 0;
-  int pattern = -1;
-  int state = -1;
-  int channel = -1;
   int peer = -1;
   int steps = -1;
   std::uint64_t posted = 0;
@@ -61,9 +57,8 @@ struct Communicator {
   int rank = 0;
   int n_ranks = 0;
   int cuda_device = 0;
-  std::optional<int> nvml_device;
   std::optional<std::uint64_t> bus_id;  // domain << 20 | bus << 12 | device << 4 | function
-  std::optional<int> node, n_nodes, local_rank, local_ranks;  // nodes: 0 until set-up has ended
+  std::optional<int> n_nodes;           // 0 until set-up has ended
   std::optional<std::string> group_name;
   std::optional<int> init_state;    // ncclResult_t: 0 when its set-up is done
   std::optional<int> async_result;  // ncclResult_t
@@ -72,11 +67,25 @@ struct Communicator {
   std::optional<std::uint64_t> op_count, coll_op_count;
   std::optional<std::array<std::uint64_t, 5>> launched;  // by function: Broadcast, Reduce, AllGather,
                                                          // ReduceScatter, AllReduce
-  std::optional<int> waiting_collectives, waiting_p2p;   // enqueued in a group that is still open
+  std::optional<int> waiting;                            // enqueued in a group that is still open
+  std::optional<bool> captured;                          // graphs launch kernels, which no number counts
   std::vector<Plan> plans;
   std::optional<Task> last_task;  // of the list of free ones: the last that was launched and taken back
   std::vector<Transfer> transfers;
 };
+
+/// What one rank of a communicator knows of another one. Equal hashes are one host, and one process of it.
+struct Member {
+  int rank = 0;
+  int cuda_device = 0;
+  std::optional<std::uint64_t> bus_id;
+  std::uint64_t host_hash = 0;
+  std::uint64_t pid_hash = 0;
+};
+
+/// These ranks of the communicator that lies there, as far as it knows them.
+std::vector<Member> members(const memory::Reader& memory, const Layout& layout, Address address,
+                            const std::vector<int>& ranks);
 
 /// Whether what lies there is a communicator by all that can be checked; nullopt if not.
 std::optional<Communicator> decode(const memory::Reader& memory, const Layout& layout, Address address,

@@ -72,6 +72,9 @@ std::optional<Layout> layout_from_dwarf(const elf::Module& library, Deadline dea
   if (const auto* const sub = find(structures, "ncclProxySubArgs"); sub != nullptr && sub->size <= max_comm) {
     layout.sub_size = static_cast<std::uint32_t>(sub->size);
   }
+  if (const auto* const peer = find(structures, "ncclPeerInfo"); peer != nullptr && peer->size <= max_comm) {
+    layout.peer_size = static_cast<std::uint32_t>(peer->size);
+  }
   return layout.is_usable() ? std::optional(layout) : std::nullopt;
 }
 
@@ -83,6 +86,7 @@ std::optional<Layout> layout_from_table(const elf::Module& library) {
     layout.from = LayoutFrom::table;
     layout.comm_size = known.comm_size;
     layout.sub_size = known.sub_size;
+    layout.peer_size = known.peer_size;
     layout.offsets = known.offsets;
     return layout;
   }

@@ -18,10 +18,7 @@ const std::array<FieldName, field_count> fields = {{
     {Field::cuda_device, "ncclComm", "cudaDev"},
     {Field::nvml_device, "ncclComm", "nvmlDev"},  // since 2.19
     {Field::bus_id, "ncclComm", "busId"},
-    {Field::node, "ncclComm", "node"},
     {Field::n_nodes, "ncclComm", "nNodes"},
-    {Field::local_rank, "ncclComm", "localRank"},
-    {Field::local_ranks, "ncclComm", "localRanks"},
     {Field::op_count, "ncclComm", "opCount"},
     {Field::coll_op_count, "ncclComm", "collOpCount"},  // since 2.24
     {Field::async_result, "ncclComm", "asyncResult"},
@@ -63,17 +60,24 @@ const std::array<FieldName, field_count> fields = {{
     {Field::progress_active, "ncclProxyProgressState", "active"},
     {Field::proxy_subs, "ncclProxyArgs", "subs"},
     {Field::proxy_n_subs, "ncclProxyArgs", "nsubs"},
-    {Field::proxy_op_count, "ncclProxyArgs", "opCount"},
-    {Field::proxy_pattern, "ncclProxyArgs", "pattern"},
-    {Field::proxy_state_of_op, "ncclProxyArgs", "state"},
     {Field::proxy_next, "ncclProxyArgs", "next"},
-    {Field::sub_channel, "ncclProxySubArgs", "channelId"},
     {Field::sub_steps, "ncclProxySubArgs", "nsteps"},
     {Field::sub_peer, "ncclProxySubArgs", "peer"},
     {Field::sub_posted, "ncclProxySubArgs", "posted"},
     {Field::sub_received, "ncclProxySubArgs", "received"},
     {Field::sub_transmitted, "ncclProxySubArgs", "transmitted"},
     {Field::sub_done, "ncclProxySubArgs", "done"},
+    {Field::peer_info, "ncclComm", "peerInfo"},
+    // Launches of captured graphs that may still be made: until 2.25 of a communicator and those that share
+    // with it,
+    // since then of this one.
+    {Field::captured, "ncclComm", "persistentRefs"},
+    {Field::captured_here, "ncclComm", "localPersistentRefs"},
+    {Field::peer_rank, "ncclPeerInfo", "rank"},
+    {Field::peer_cuda_device, "ncclPeerInfo", "cudaDev"},
+    {Field::peer_host_hash, "ncclPeerInfo", "hostHash"},
+    {Field::peer_pid_hash, "ncclPeerInfo", "pidHash"},
+    {Field::peer_bus_id, "ncclPeerInfo", "busId"},
 }};
 
 const char* name(LayoutFrom from) {

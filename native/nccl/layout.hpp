@@ -25,10 +25,7 @@ enum class Field : std::uint8_t {
   cuda_device,
   nvml_device,
   bus_id,
-  node,
   n_nodes,
-  local_rank,
-  local_ranks,
   op_count,
   coll_op_count,
   async_result,
@@ -79,18 +76,24 @@ enum class Field : std::uint8_t {
   // ncclProxyArgs
   proxy_subs,
   proxy_n_subs,
-  proxy_op_count,
-  proxy_pattern,
-  proxy_state_of_op,
   proxy_next,
   // ncclProxySubArgs
-  sub_channel,
   sub_steps,
   sub_peer,
   sub_posted,
   sub_received,
   sub_transmitted,
   sub_done,
+  // ncclComm, again
+  peer_info,
+  captured,
+  captured_here,
+  // ncclPeerInfo
+  peer_rank,
+  peer_cuda_device,
+  peer_host_hash,
+  peer_pid_hash,
+  peer_bus_id,
   count_,
 };
 constexpr std::size_t field_count = static_cast<std::size_t>(Field::count_);
@@ -111,6 +114,7 @@ struct Layout {
   LayoutFrom from = LayoutFrom::fingerprint;
   std::uint32_t comm_size = 0;  // 0: unknown
   std::uint32_t sub_size = 0;   // of ncclProxySubArgs
+  std::uint32_t peer_size = 0;  // of ncclPeerInfo
   std::array<std::int32_t, field_count> offsets = [] {
     std::array<std::int32_t, field_count> none;
     none.fill(-1);
@@ -137,6 +141,7 @@ struct KnownLayout {
   std::string_view release;
   std::uint32_t comm_size;
   std::uint32_t sub_size;
+  std::uint32_t peer_size;
   std::array<std::int32_t, field_count> offsets;
 };
 std::span<const KnownLayout> known_layouts();

@@ -87,6 +87,7 @@ class Inspection {
       peer.pid = info.pid;
       peer.cuda_devices = info.cuda_devices;
       peer.host_hash = info.host_hash;
+      peer.pid_hash = info.pid_hash;
       // Where the size of an entry is another one than assumed, the second is garbage.
       if (peer.address.empty() || peer.pid <= 0) break;
       result.push_back(std::move(peer));
@@ -182,6 +183,9 @@ Found Inspector::inspect(const Request& request, Deadline deadline) {
     SearchResult more = search(file, *mappings, pages, library.layout, deadline);
     if (!more.complete) found.problem = "its memory could not be searched as a whole in time";
     add_new(found.communicators, std::move(more.found));
+  }
+  for (const auto& [address, ranks] : request.members) {
+    found.members.push_back(members(memory, library.layout, address, ranks));
   }
   name_kernels(*location, found.communicators);
   const auto is_library_text = [&](Address address) {

@@ -24,6 +24,7 @@ struct Peer {
   int pid = 0;
   std::uint64_t cuda_devices = 0;  // one bit each
   std::uint64_t host_hash = 0;     // 0: not recorded
+  std::uint64_t pid_hash = 0;      // likewise
 };
 
 struct Found {
@@ -33,8 +34,9 @@ struct Found {
   std::vector<Communicator> communicators;
   std::vector<Call> calls;
   std::vector<Peer> peers;
-  bool searched = false;  // memory was searched, not only the library's own list read
-  std::string problem;    // why something may be missing
+  std::vector<std::vector<Member>> members;  // as asked for
+  bool searched = false;                     // memory was searched, not only the library's own list read
+  std::string problem;                       // why something may be missing
 };
 
 struct Request {
@@ -43,6 +45,8 @@ struct Request {
   /// Search memory also where the library lists communicators: those that are being set up are not in the
   /// list.
   bool search = false;
+  /// Communicators by address, and the ranks of them that are asked for.
+  std::vector<std::pair<Address, std::vector<int>>> members;
 };
 
 /// Reads what NCCL knows about its communicators in other processes. Keeps libraries and their layouts

@@ -152,8 +152,8 @@ TEST_CASE("a communicator is what its marks, numbers and resources agree on") {
   CHECK(comm->launched == std::array<std::uint64_t, 5>{0, 0, 2, 0, 4});
   CHECK(comm->in_group == false);
   CHECK(comm->split == false);
-  CHECK_FALSE(comm->nvml_device);  // not in this layout
-  CHECK_FALSE(comm->aborted);      // no flag to read
+  CHECK_FALSE(comm->bus_id);   // not in this layout
+  CHECK_FALSE(comm->aborted);  // no flag to read
 
   SUBCASE("an end without the mark") {
     target.put<std::uint64_t>(Field::end_magic, 0);
@@ -242,6 +242,35 @@ TEST_CASE("of many plans the newest are told, and only their tasks are read") {
   CHECK(comm->plans.front().tasks.at(0).count == many - told);
   CHECK(comm->plans.back().tasks[0].count == many - 1);
   CHECK(older.count == 0);
+}
+
+TEST_CASE("what a rank knows of others is taken only from entries that say whose they are") {
+  constexpr Address peers = 0x7f0000800000;
+  Target target;
+  target.layout.peer_size = 64;
+  target.layout.set(Field::peer_info, 0x380);
+  target.layout.set(Field::peer_rank, 0);
+  target.layout.set(Field::peer_cuda_device, 4);
+  target.layout.set(Field::peer_host_hash, 16);
+  target.layout.set(Field::peer_pid_hash, 24);
+  target.put<Address>(Field::peer_info, peers);
+  target.memory.add(peers, std::vector<std::byte>(3 * 64));
+  target.memory.add_value<std::int32_t>(peers + 2 * 64, 2);
+  target.memory.add_value<std::int32_t>(peers + 2 * 64 + 4, 7);
+  target.memory.add_value<std::uint64_t>(peers + 2 * 64 + 16, 0x9d331cbf49b6643c + 5);
+  target.memory.add_value<std::uint64_t>(peers + 2 * 64 + 24, 0x9d331cbf49b6643c + 9);
+  REQUIRE(target.decode());
+  const auto known = nccl::members(target.memory, target.layout, base, {1, 2, 3, -1});
+  REQUIRE(known.size() == 1);
+  CHECK(known[0].rank == 2);
+  CHECK(known[0].cuda_device == 7);
+  CHECK(known[0].host_hash == 5);
+  CHECK(known[0].pid_hash == 9);
+  CHECK_FALSE(known[0].bus_id);
+
+  target.put<std::int32_t>(Field::init_state, 7);
+  REQUIRE(target.decode());
+  CHECK(nccl::members(target.memory, target.layout, base, {2}).empty());
 }
 
 TEST_CASE("transfers are as many as the operation says, and no more than can be") {

@@ -79,6 +79,7 @@ class Blocked:
     thread_guessed: bool = False
     # Which operation of the group it is follows from what memory counts, not from a call that the thread is in.
     from_counters: bool = False
+    note: str | None = None  # what else a person must know of it, as a clause
     own_end: bool = False  # a pipe or pair whose only other end is in the same process
     from_stdin: bool = False  # reads standard input, and the other end is not the job's
     evidence: tuple[str, ...] = ()

@@ -46,6 +46,8 @@ def hung_verdict(case: Case, hung: Sequence[Key], seeds: Sequence[Key]) -> Findi
     chain = judged.chain(seed)
     cycle = _cycle_on(judged, chain)
     parted = case.matched.parted
+    if len(cycle) == 1 and waits[cycle[0]].kind is WaitKind.COLLECTIVE:
+        return _own_part(case, hung, cycle)
     if cycle and all(key in waits and waits[key].kind in GROUP_KINDS for key in cycle):
         return _parted(case, hung, cycle, parted)
     if cycle:
@@ -239,6 +241,20 @@ def _other_cycles(case: Case, cycle: tuple[Key, ...], confidence: Confidence) ->
         and all(case.waits[key].service is None and case.waits[key].kind not in GROUP_KINDS for key in other)
         and not weaker(confidence_of(case.waits, other, _held_fast(case, other), Fate.CYCLE), confidence)
         and (confidence is Confidence.POSSIBLE or not is_young(case, other))
+    )
+
+
+def _own_part(case: Case, hung: Sequence[Key], chain: tuple[Key, ...]) -> Finding:
+    """A thread waits in a collective for what it is itself to do for another rank of its process."""
+    named = (name_of(case, chain[0], Part.CULPRIT),)
+    return Finding(
+        state=State.HUNG,
+        symptom=Kind.COLLECTIVE_MISSING_RANK,
+        cause=Kind.COLLECTIVE_MISSING_RANK,
+        confidence=confidence_of(case.waits, chain, chain, Fate.CYCLE),
+        named=named,
+        victims=victims_of(case, hung, named, chain),
+        chain=chain,
     )
 
 

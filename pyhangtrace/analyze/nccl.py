@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from pyhangtrace.analyze import nccl_messages
 from pyhangtrace.analyze.blocked import Blocked, Standing, changed
 from pyhangtrace.analyze.calls import first_own_frame
 from pyhangtrace.analyze.fronts import front
 from pyhangtrace.analyze.leaving import absent_key
+from pyhangtrace.analyze.nccl_absent import absent_words
 from pyhangtrace.analyze.nccl_calls import match_messages, match_set_up
 from pyhangtrace.analyze.nccl_comms import (
     Joined,
@@ -16,12 +18,14 @@ from pyhangtrace.analyze.nccl_comms import (
     Member,
     Operation,
     Parting,
-    counted,
     join,
     lag,
     last,
     parting,
 )
+from pyhangtrace.analyze.nccl_devices import late_and_idle, ranks_words
+from pyhangtrace.analyze.nccl_messages import Unanswered, unanswered
+from pyhangtrace.analyze.nccl_words import nccl_words
 from pyhangtrace.analyze.progress import GOES_ON
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.model.kinds import Confidence, Edge, Kind, WaitKind
@@ -50,11 +54,30 @@ def match(scene: Scene, waits: dict[Key, Blocked], found: list[Collective]) -> K
         apart = parting(joined)
         if apart is not None:
             parted = _say_parting(scene, waits, joined, apart, found) or parted
-        elif not joined.complete:
-            _say_gone(scene, waits, joined, kept, found)
+            continue
+        lacking = unanswered(joined)
+        if lacking:
+            _say_unanswered(scene, waits, joined, lacking)
+        elif not joined.complete and not _say_gone(scene, waits, joined, kept, found):
+            _say_elsewhere(scene, waits, joined, found)
     for key, open_ones in kept.items():
         _attach(waits, key, open_ones)
+    _say_errors(scene, waits, communicators)
     return parted
+
+
+def _say_errors(scene: Scene, waits: dict[Key, Blocked], communicators: Sequence[Joined]) -> None:
+    """What failed in a communicator while nobody was in a call of it, by those that wait for their GPUs."""
+    for joined in communicators:
+        for member in joined.members:
+            if member.comm.error is None:
+                continue
+            said = (
+                f"NCCL has reported an error to rank {member.comm.rank} of {joined.name}: {member.comm.error}"
+            )
+            for key in _gpu_waits(scene, waits, member.pid):
+                wait = waits[key]
+                waits[key] = changed(wait, note=wait.note or said, evidence=(*wait.evidence, said))
 
 
 def _gpu_waits(scene: Scene, waits: Mapping[Key, Blocked], pid: int) -> list[Key]:
@@ -80,7 +103,7 @@ def _ranks(scene: Scene, members: Sequence[Member]) -> tuple[int, ...]:
 
 def _say_lag(
     scene: Scene,
-    waits: Mapping[Key, Blocked],
+    waits: dict[Key, Blocked],
     joined: Joined,
     late: Lag,
     kept: dict[Key, list[_Open]],
@@ -109,6 +132,46 @@ def _say_lag(
     targets = tuple(dict.fromkeys(front(scene, waits, member.pid) for member in late.behind))
     for key in waiting:
         kept.setdefault(key, []).append((name, late.operation, joined, targets))
+    for pid in sorted(pids_behind & {member.pid for member in late.ahead}):
+        _say_own_lag(scene, waits, joined, late, pid, name)
+
+
+def _say_own_lag(
+    scene: Scene, waits: dict[Key, Blocked], joined: Joined, late: Lag, pid: int, name: str
+) -> None:
+    """A process that has not launched for all of its GPUs, of which a thread waits for one of them.
+
+    Any of its threads may be the one that launches for those that are late, that one too.
+    """
+    behind = [member for member in late.behind if member.pid == pid]
+    ahead = [member for member in late.ahead if member.pid == pid]
+    own = tuple(key for key in scene.threads_of(pid) if key in waits and waits[key].service is None)
+    certain = late_and_idle(scene, ahead, behind)
+    for key in _gpu_waits(scene, waits, pid):
+        wait = waits[key]
+        said = changed(
+            wait,
+            object=replace(wait.object, collective=name),
+            group=joined.name,
+            note=f"{ranks_words(behind)} of this process has not launched {late.operation.op} #{late.seq}",
+            evidence=(*wait.evidence, nccl_words(joined)),
+        )
+        waits[key] = said
+        if certain:
+            waits[key] = changed(
+                said,
+                kind=WaitKind.COLLECTIVE,
+                standing=Standing.FIRM,
+                cause=Kind.COLLECTIVE_MISSING_RANK,
+                basis=Confidence.LIKELY,
+                edge=Edge.ANY,
+                object=_object(wait, name, late.operation),
+                targets=own,
+                candidates=own,
+                thread_guessed=len(own) > 1,
+                from_counters=True,
+                evidence=(*said.evidence, f"the GPU of {ranks_words(behind)} does nothing"),
+            )
 
 
 def _say_gone(
@@ -117,23 +180,23 @@ def _say_gone(
     joined: Joined,
     kept: dict[Key, list[_Open]],
     found: list[Collective],
-) -> None:
+) -> bool:
     """All who are left have launched the same and wait for it: ranks that have failed will not come.
 
-    Nobody knows what those had launched. Who ended without an error may have done its part.
+    Nobody knows what those had launched. Who ended without an error may have done its part. Whether it is so.
     """
     newest = last(joined)
     numbers = {member.comm.rank: scene.who.rank(member.pid) for member in joined.members}
     if newest is None or scene.who.world_size != joined.n_ranks:
-        return
+        return False
     if any(rank != number for rank, number in numbers.items()):
-        return
+        return False
     gone = {rank: absent_key(scene, rank) for rank in sorted(set(range(joined.n_ranks)) - set(numbers))}
     if any(rank not in scene.who.ranks_missing or not scene.exit_status(key) for rank, key in gone.items()):
-        return
+        return False
     waiting = {member.pid: _gpu_waits(scene, waits, member.pid) for member in joined.members}
     if not all(waiting.values()):
-        return
+        return False
     seq, operation = newest
     name = _add(
         found,
@@ -147,6 +210,50 @@ def _say_gone(
     for keys in waiting.values():
         for key in keys:
             kept.setdefault(key, []).append((name, operation, joined, tuple(gone.values())))
+    return True
+
+
+def _say_elsewhere(scene: Scene, waits: dict[Key, Blocked], joined: Joined, found: list[Collective]) -> None:
+    """All ranks that were seen have launched the same and wait: whether the others have is not known here."""
+    newest = last(joined)
+    waiting = {member.pid: _gpu_waits(scene, waits, member.pid) for member in joined.members}
+    if newest is None or not all(waiting.values()):
+        return
+    seq, operation = newest
+    name = _add(
+        found,
+        joined,
+        operation,
+        seq=seq,
+        expected=(),
+        entered=_ranks(scene, joined.members),
+        missing=(),
+    )
+    others = absent_words(scene.evidence, joined)
+    for key in (key for keys in waiting.values() for key in keys):
+        wait = waits[key]
+        waits[key] = changed(
+            wait,
+            object=replace(wait.object, collective=name),
+            note=f"all ranks here have launched {operation.op} #{seq} of {joined.name}; of it are also: {others}",
+            evidence=(
+                *wait.evidence,
+                nccl_words(joined),
+                f"NCCL memory: of {joined.name} are also: {others}",
+            ),
+        )
+
+
+def _say_unanswered(
+    scene: Scene, waits: dict[Key, Blocked], joined: Joined, lacking: Sequence[Unanswered]
+) -> None:
+    """Messages whose other half has not been launched, by those that wait for their GPUs."""
+    by_pid: dict[int, list[Unanswered]] = {}
+    for each in lacking:
+        by_pid.setdefault(each.member.pid, []).append(each)
+    for pid, own in by_pid.items():
+        if all(each.peer.pid != pid for each in own):
+            nccl_messages.attach(scene, waits, _gpu_waits(scene, waits, pid), joined, own)
 
 
 def _add(
@@ -216,19 +323,12 @@ def _attach(
         candidates=every,
         group=joined.name,
         from_counters=True,
-        evidence=(*wait.evidence, *(_words(each[2]) for each in open_ones)),
+        evidence=(*wait.evidence, *(nccl_words(each[2]) for each in open_ones)),
     )
 
 
 def _object(wait: Blocked, name: str, operation: Operation) -> WaitObject:
     return replace(wait.object, collective=name, name=operation.op)
-
-
-def _words(joined: Joined) -> str:
-    said = "; ".join(
-        f"rank {member.comm.rank} (pid {member.pid}) {counted(member.counts)}" for member in joined.members
-    )
-    return f"NCCL memory: {joined.name} of {joined.n_ranks} has launched: {said}"
 
 
 def _say_parting(
@@ -268,7 +368,7 @@ def _say_parting(
                     candidates=targets,
                     group=joined.name,
                     from_counters=True,
-                    evidence=(*wait.evidence, _words(joined)),
+                    evidence=(*wait.evidence, nccl_words(joined)),
                 )
     return kind
 

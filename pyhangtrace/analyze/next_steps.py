@@ -10,6 +10,8 @@ from pyhangtrace.analyze.blocked import CONNECT
 from pyhangtrace.analyze.causes import busy_compiler
 from pyhangtrace.analyze.finding import Case, Finding
 from pyhangtrace.analyze.gpu_report import gpu_steps
+from pyhangtrace.analyze.nccl_absent import elsewhere
+from pyhangtrace.analyze.nccl_comms import join
 from pyhangtrace.analyze.progress import SETTLED_S
 from pyhangtrace.analyze.scene import Key
 from pyhangtrace.analyze.states import FREEZER
@@ -32,6 +34,7 @@ def next_steps(case: Case, finding: Finding) -> tuple[str, ...]:
         return ()
     steps = [*_for_cause(case, finding), *gpu_steps(case, finding)]
     if finding.state is State.UNKNOWN:
+        steps += _on_other_hosts(case)
         steps += [
             line.fix
             for line in case.scene.evidence.coverage
@@ -44,6 +47,17 @@ def next_steps(case: Case, finding: Finding) -> tuple[str, ...]:
         end = for_end(case, finding.chain[-1]) if finding.chain else None
         steps = [end] if end else _by_hand(case, finding)
     return tuple(dict.fromkeys(steps))
+
+
+def _on_other_hosts(case: Case) -> list[str]:
+    """Where ranks of communicators are whose counters would decide."""
+    found = {
+        (each.host, each.pid)
+        for joined in join(case.scene.evidence)
+        for each in elsewhere(case.scene.evidence, joined)
+        if each.host is not None and each.pid is not None and not each.same_host
+    }
+    return [f"on host {host}: hangtrace attach {pid}" for host, pid in sorted(found)][:_MOST_STEPS]
 
 
 def _tells(case: Case, finding: Finding) -> float | None:

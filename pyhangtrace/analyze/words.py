@@ -137,7 +137,7 @@ def waiting(case: Case, key: Key) -> str:
         way = "to" if "send" in (wait.object.name or "") else "from"
         peer = f" {way} rank {wait.object.peer_rank}" if wait.object.peer_rank is not None else ""
         group = f" of {wait.group}" if wait.group not in (None, DEFAULT_GROUP) else ""
-        return f"waits in {wait.object.name or 'a collective'}{peer}{group}{age}"
+        return f"waits in {wait.object.name or 'a collective'}{peer}{group}{age}{_note(wait)}"
     thing = _PLAIN.get(wait.kind, wait.kind.value)
     if wait.kind in (WaitKind.POLL, WaitKind.SOCKET) and wait.object.name in ("signal", "connection"):
         thing = f"a {wait.object.name}"
@@ -157,6 +157,8 @@ def waiting(case: Case, key: Key) -> str:
         thing = "its worker processes"
     if wait.kind is WaitKind.GPU and wait.object.name is not None:
         thing = f"the GPU, in {wait.object.name}"
+    if wait.note is not None:
+        return f"waits for {thing}{where(case, key)}{age}{_note(wait)}"
     is_file = wait.kind in (WaitKind.FILE_LOCK, WaitKind.LOCK_FILE)
     path = f" on {wait.object.path}" if wait.kind is WaitKind.FILE_LOCK and wait.object.path else ""
     if is_file and not path and wait.object.path:
@@ -164,6 +166,10 @@ def waiting(case: Case, key: Key) -> str:
     if wait.cause is Kind.IPC_PIPE_FULL:
         return f"writes to a full {wait.kind.value}{_holder(case, wait)}{age}"
     return f"waits for {thing}{path}{_holder(case, wait)}{where(case, key)}{age}"
+
+
+def _note(wait: Blocked) -> str:
+    return f", while {wait.note}" if wait.note is not None else ""
 
 
 def _knot_of_tasks(tasks: str) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
@@ -13,6 +15,7 @@ from pyhangtrace.model.kinds import SourceState
 from pyhangtrace.model.nccl import (
     NcclCall,
     NcclCommunicator,
+    NcclMember,
     NcclPeer,
     NcclPicture,
     NcclPlan,
@@ -23,29 +26,50 @@ from pyhangtrace.model.nccl import (
 from pyhangtrace.model.threads import ThreadSample
 
 if TYPE_CHECKING:
-    from pyhangtrace._native import NcclFound, NcclTaskCapture
+    from pyhangtrace._native import NcclFound, NcclInspector, NcclTaskCapture
 
 SOURCE = "nccl memory"
 NCCL_TASK = "nccl"
+MEMBERS_TASK = "nccl_members"
 FRAMEWORK = "nccl"  # as `maps` names the library
 _SLACK_S = 0.1  # for the way to the reader and back
 _LIBRARY = "libnccl.so"
 _ASLEEP_WITHIN_S = 0.01
 _POLL_S = 0.0003
+#: Of one communicator: a page names no more.
+_MOST_MEMBERS = 64
 #: In these a communicator is being set up, which the library's own list does not have yet.
 _SETTING_UP = ("ncclCommInit", "ncclCommSplit", "ncclCommShrink", "bootstrapInit", "ncclAsyncJobMain")
+
+
+def members_task(
+    state: HelperState, pids: Sequence[int], argument: Any, progress: Progress
+) -> Iterator[tuple[int, Any]]:
+    """Task: what each pid knows of ranks of its communicators; `argument` is (seconds, {pid: [(address, ranks)]})."""
+    budget_s, wanted = argument
+    until = time.monotonic() + budget_s
+    for pid in pids:
+        progress(pid)
+        left_s = max(0.0, until - time.monotonic())
+        found = _inspector(state).inspect(pid, members=wanted[pid], budget_s=left_s)
+        yield pid, found["members"] if found is not None else None
+
+
+def _inspector(state: HelperState) -> NcclInspector:
+    if "nccl" not in state.kept:
+        # The rest of the helper works without the extension.
+        from pyhangtrace._native import NcclInspector
+
+        state.kept["nccl"] = NcclInspector(state.proc_root)
+    inspector: NcclInspector = state.kept["nccl"]
+    return inspector
 
 
 def nccl_task(
     state: HelperState, pids: Sequence[int], argument: Any, progress: Progress
 ) -> Iterator[tuple[int, Any]]:
     """Task: what NCCL knows in each pid, or None; `argument` is (seconds, {pid: (threads in NCCL, search memory)})."""
-    if "nccl" not in state.kept:
-        # The rest of the helper works without the extension.
-        from pyhangtrace._native import NcclInspector
-
-        state.kept["nccl"] = NcclInspector(state.proc_root)
-    inspector = state.kept["nccl"]
+    inspector = _inspector(state)
     budget_s, wanted = argument
     until = time.monotonic() + budget_s
     for number, pid in enumerate(pids):
@@ -98,8 +122,52 @@ def collect(
     if problems and source is not SourceState.USED:
         source = SourceState.FAILED
     reason = "; ".join(problems) or _provenance(states)
+    left_s = deadline_s - (time.monotonic() - began)
+    if left_s > _SLACK_S:
+        states = _with_others(reader, states, left_s)
     picture = NcclPicture(at_s=round(at_s + time.monotonic() - began, 6), states=states)
     return picture, SourceStatus(source=SOURCE, state=source, reason=reason)
+
+
+def _with_others(
+    reader: GuardedReader, states: tuple[NcclState, ...], deadline_s: float
+) -> tuple[NcclState, ...]:
+    """The same, with what the first rank seen of each communicator knows of those that are not."""
+    seen: dict[tuple[int, int], set[int]] = {}
+    first: dict[tuple[int, int], tuple[int, NcclCommunicator]] = {}
+    for state in states:
+        for comm in state.communicators:
+            which = (comm.comm_hash, comm.n_ranks)
+            seen.setdefault(which, set()).add(comm.rank)
+            first.setdefault(which, (state.pid, comm))
+    wanted: dict[int, list[tuple[int, list[int]]]] = {}
+    for which, (pid, comm) in first.items():
+        if not comm.setting_up and len(seen[which]) < comm.n_ranks:
+            lacking = (rank for rank in range(comm.n_ranks) if rank not in seen[which])
+            ranks = [comm.rank, *itertools.islice(lacking, _MOST_MEMBERS)]
+            wanted.setdefault(pid, []).append((comm.address, ranks))
+    if not wanted:
+        return states
+    argument = (max(0.0, deadline_s - _SLACK_S), wanted)
+    answers = reader.run(MEMBERS_TASK, sorted(wanted), argument, deadline_s=deadline_s).values
+    others = {
+        (pid, address): tuple(
+            NcclMember(rank=rank, cuda_device=device, bus_id=bus, host_hash=host, pid_hash=process)
+            for rank, device, bus, host, process in known
+        )
+        for pid, found in answers.items()
+        for (address, _), known in zip(wanted[pid], found or (), strict=False)
+    }
+    return tuple(
+        replace(
+            state,
+            communicators=tuple(
+                replace(comm, others=others.get((state.pid, comm.address), ()))
+                for comm in state.communicators
+            ),
+        )
+        for state in states
+    )
 
 
 def _provenance(states: Sequence[NcclState]) -> str:
@@ -129,8 +197,8 @@ def _state(pid: int, found: NcclFound) -> NcclState:
         communicators=tuple(_communicator(each) for each in found["communicators"]),
         calls=tuple(NcclCall(**each) for each in found["calls"]),
         peers=tuple(
-            NcclPeer(address=address, pid=peer, cuda_devices=devices, host_hash=host)
-            for address, peer, devices, host in found["peers"]
+            NcclPeer(address=address, pid=peer, cuda_devices=devices, host_hash=host, pid_hash=process)
+            for address, peer, devices, host, process in found["peers"]
         ),
         searched=found["searched"],
         problem=found["problem"],

@@ -39,6 +39,7 @@ TASKS: dict[str, Task] = {
     lock_files.LOCK_FILES_TASK: lock_files.lock_files_task,
     nap_loops.NAP_LOOPS_TASK: nap_loops.nap_loops_task,
     nccl.NCCL_TASK: nccl.nccl_task,
+    nccl.MEMBERS_TASK: nccl.members_task,
     process_groups.PROCESS_GROUPS_TASK: process_groups.process_groups_task,
     mapped_places.MAPPED_PLACES_TASK: mapped_places.mapped_places_task,
     open_mpi.OPEN_MPI_TASK: open_mpi.open_mpi_task,

@@ -43,6 +43,33 @@ DTYPES = (
 )
 
 
+#: ncclResult_t, as ncclGetErrorString words it.
+RESULTS = (
+    "no error",
+    "unhandled cuda error",
+    "unhandled system error",
+    "internal error",
+    "invalid argument",
+    "invalid usage",
+    "remote process exited or there was a network error",
+    "in progress",
+    "timeout",
+)
+_IN_PROGRESS = 7
+
+
+#: NCCL_ALGO_* and NCCL_PROTO_*, as NCCL_ALGO and NCCL_PROTO name them.
+ALGORITHMS = ("Tree", "Ring", "CollnetDirect", "CollnetChain", "NVLS", "NVLSTree", "PAT")
+PROTOCOLS = ("LL", "LL128", "Simple")
+
+
+def way_name(algorithm: int, protocol: int) -> str | None:
+    """`Ring, LL`: how a collective is carried out."""
+    if not 0 <= algorithm < len(ALGORITHMS) or not 0 <= protocol < len(PROTOCOLS):
+        return None
+    return f"{ALGORITHMS[algorithm]}, {PROTOCOLS[protocol]}"
+
+
 def function_name(number: int) -> str:
     """What an operation is called."""
     return FUNCTIONS[number] if 0 <= number < len(FUNCTIONS) else f"function {number}"
@@ -84,10 +111,6 @@ class NcclTransfer:
     that was posted and not transmitted waits for the kernel of the own GPU.
     """
 
-    op_count: int
-    pattern: int
-    state: int
-    channel: int
     peer: int
     steps: int
     posted: int
@@ -97,13 +120,26 @@ class NcclTransfer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NcclMember:
+    """What one rank of a communicator knows of another one: equal hashes are one host, and one process of it."""
+
+    rank: int
+    cuda_device: int
+    host_hash: int
+    pid_hash: int
+    bus_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NcclCommunicator:
     """One rank of a communicator. `comm_hash` is the same in all of its ranks.
 
     `found_by`: list, magic or fingerprint. `launched` counts collectives by function (broadcast, reduce, all_gather,
     reduce_scatter, all_reduce), since 2.26 and without those of captured graphs; `op_count` counts all launches, and
     stays 0 within one node from 2.27 to 2.30. `plans` are the last launches, newest last, completed or not.
-    `waiting_collectives` and `waiting_p2p` are enqueued in a group of calls that has not been closed.
+    `waiting` are enqueued in a group of calls that has not been closed. `captured`: graphs launch for it, which no
+    number counts. `bus_id` is the GPU's domain << 20 | bus << 12 | device << 4 | function. `others` are ranks of which
+    no process was seen, and this one itself, as far as NCCL knows them; some, where there are many.
     """
 
     address: int
@@ -112,12 +148,8 @@ class NcclCommunicator:
     rank: int
     n_ranks: int
     cuda_device: int
-    nvml_device: int | None = None
     bus_id: int | None = None
-    node: int | None = None
     n_nodes: int | None = None
-    local_rank: int | None = None
-    local_ranks: int | None = None
     name: str | None = None
     init_state: int | None = None
     async_result: int | None = None
@@ -132,16 +164,25 @@ class NcclCommunicator:
     op_count: int | None = None
     coll_op_count: int | None = None
     launched: tuple[int, ...] | None = None
-    waiting_collectives: int | None = None
-    waiting_p2p: int | None = None
+    waiting: int | None = None
+    captured: bool | None = None
     plans: tuple[NcclPlan, ...] = ()
     last_task: NcclTask | None = None
     transfers: tuple[NcclTransfer, ...] = ()
+    others: tuple[NcclMember, ...] = ()
 
     @property
     def setting_up(self) -> bool:
         """Whether its set-up is known not to be done."""
         return self.init_state not in (None, 0)
+
+    @property
+    def error(self) -> str | None:
+        """What failed in it while nobody was in a call."""
+        number = self.async_result or self.proxy_result
+        if number in (None, 0, _IN_PROGRESS):
+            return None
+        return RESULTS[number] if number < len(RESULTS) else f"error {number}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,13 +203,14 @@ class NcclCall:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NcclPeer:
     """A process of the job, on this or another host, that NCCL's RAS subsystem knows (since 2.24). `cuda_devices` has
-    one bit a device; equal `host_hash` is one host (0: not recorded).
+    one bit a device; hashes as of `NcclMember` (0: not recorded, before 2.26).
     """
 
     address: str
     pid: int
     cuda_devices: int
     host_hash: int
+    pid_hash: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,6 +31,7 @@ class Row:
 
     hang: Hang
     outcome: Outcome | None = None
+    withheld: bool = False  # as is right where nothing proves who it is
     named: bool | None = None  # None: there is no collective to be named
     first_ms: float = 0.0
     again_ms: float = 0.0
@@ -43,6 +44,8 @@ class Row:
             return "not reached"
         if self.outcome is not Outcome.RIGHT:
             return {Outcome.ABSTAINED: "withheld", Outcome.INNOCENT: "INNOCENT"}.get(self.outcome, "WRONG")
+        if self.withheld:
+            return "nobody accused"
         return "right" if self.named is not False else "right, operation not named"
 
 
@@ -62,6 +65,7 @@ def try_hang(hang: Hang, runtime: Runtime) -> Row:
     return Row(
         hang=hang,
         outcome=judgement.outcome,
+        withheld=report["verdict"]["state"] == "unknown",
         named=_names(report, hang.kind),
         first_ms=first,
         again_ms=again,

@@ -77,6 +77,20 @@ KINDS = (
         operations=frozenset({"send"}),
     ),
     Kind(
+        "unanswered",
+        plans.unanswered,
+        hung(
+            "p2p.unmatched",
+            "file_lock.held",
+            culprit=("rank1",),
+            victims=("rank0",),
+            may_name=("holder",),
+        ),
+        before=(_HOLDER,),
+        operations=frozenset({"send"}),
+    ),
+    Kind("exchanging", plans.exchanging, healthy("unknown"), operations=frozenset()),
+    Kind(
         "absent",
         plans.absent,
         hung("rendezvous.missing_rank", "file_lock.held", **_LOCKED),
@@ -147,6 +161,9 @@ class Hang:
         if self.kind.plan is plans.absent and self.wheel.minor < 21:
             # What is being set up is not found, and its ranks poll as in a program that works: only the lock is seen.
             facts = hung("file_lock.held", "file_lock.held", culprit=("holder",), may_name=("rank2",))
+        if self.kind.plan is plans.unanswered and self.wheel.minor < 27:
+            # Of what was sent nothing is kept: only the lock is seen.
+            facts = hung("file_lock.held", "file_lock.held", culprit=("holder",), may_name=("rank1",))
         with running(self.case(runtime, logs, facts)) as stage:
             log.await_calls(logs, self.calls_expected(stage))
             yield stage

@@ -53,6 +53,26 @@ def send_without_recv() -> Plan:
     )
 
 
+def _exchange(peer: int) -> Step:
+    message = [0, 777, "float16", peer]
+    return ["group", ["send", *message], ["recv", *message]]
+
+
+def unanswered() -> Plan:
+    """Two ranks have exchanged messages; then rank 0 sends another one, and rank 1 waits for a file lock."""
+    return _together(
+        [_exchange(1), ["send", 0, 777, "float16", 1], WAIT],
+        [_exchange(0), LOCK],
+        name="unanswered",
+        waits={1: Waits.FILE_LOCK},
+    )
+
+
+def exchanging() -> Plan:
+    """Each of two ranks sends what the other one receives, and waits for its stream: nobody lacks anything."""
+    return _together([_exchange(1), WAIT], [_exchange(0), WAIT], name="exchanging")
+
+
 def absent() -> Plan:
     """The last rank waits for a file lock before it sets up its communicator."""
     return Plan(

@@ -19,7 +19,7 @@ from tests.hangs.processes import Running, descendants, is_alive, running
 from tests.nccl import log, plans
 from tests.nccl.bench import Plan, Runtime, Transport, case, program
 from tests.nccl.conftest import available
-from tests.nccl.kinds import Hang, parameters
+from tests.nccl.kinds import KINDS, Hang, parameters
 from tests.nccl.wheels import ALWAYS, Wheel, library
 
 if TYPE_CHECKING:
@@ -151,6 +151,32 @@ def test_all_ways_to_the_layout_agree(wheel: Wheel) -> None:
     )
     assert code["offsets"].items() <= exact["offsets"].items()
     assert len(code["offsets"]) == 5
+
+
+@pytest.mark.root
+@pytest.mark.nccl
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("wheel", ALWAYS, ids=lambda wheel: wheel.name)
+def test_a_rank_tells_where_the_others_are(wheel: Wheel, runtime: Runtime, logs: Path) -> None:
+    """Without looking at them: by their hosts and GPUs, and with RAS (2.24) by address and pid."""
+    available(wheel)
+    with Hang(next(kind for kind in KINDS if kind.name == "skipped"), wheel, Transport.SOCKETS).running(
+        runtime, logs
+    ) as stage:
+        pids = [stage.members[f"rank{rank}"].pid for rank in range(3)]
+        inspector = NcclInspector()
+        first = inspector.inspect(pids[0])
+        assert first is not None
+        (comm,) = first["communicators"]
+        found = inspector.inspect(pids[0], members=[(comm["address"], [0, 1, 2, 3])])
+        assert found is not None
+        (members,) = found["members"]
+        assert [(rank, device) for rank, device, *_ in members] == [(0, 0), (1, 1), (2, 2)]
+        assert [bus for _, _, bus, *_ in members] == [comm["bus_id"] * (rank + 1) for rank in range(3)]
+        assert len({host for *_, host, _ in members}) == 1
+        if wheel.minor >= 26:
+            processes = {(host, process): pid for _, pid, _, host, process in found["peers"]}
+            assert [processes[host, process] for *_, host, process in members] == pids
 
 
 @pytest.mark.nccl

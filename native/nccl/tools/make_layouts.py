@@ -41,7 +41,8 @@ def main(arguments: list[str]) -> None:
         if layout is None:
             raise SystemExit(f"{path} has no debug information, or none of NCCL")
         row = ", ".join(map(str, layout["row"]))
-        head = f'"{layout["build_id"]}", "{release}", {layout["comm_size"]}, {layout["sub_size"]}'
+        sizes = ", ".join(str(layout[name]) for name in ("comm_size", "sub_size", "peer_size"))
+        head = f'"{layout["build_id"]}", "{release}", {sizes}'
         sys.stdout.write(f"    {{{head}, {{{{{row}}}}}}},\n")
     sys.stdout.write(TAIL + "\n")
 

@@ -160,16 +160,21 @@ def stack_notes(thread: ReportThread | None) -> tuple[str, ...]:
     return tuple(note for note in (words, cut) if note is not None)
 
 
+def _lacking(collective: Collective) -> str:
+    """`rank 2 has not launched all_reduce #3 of tp (4096 x float32)`."""
+    has = "has" if len(collective.missing) == 1 else "have"
+    return f"{numbers(collective.missing, 'rank')} {has} not launched {collective_words(collective)}"
+
+
 def wait_words(wait: Wait, report: Report, *, known: Collection[int] = ()) -> str:
     """What one wait is, without saying who has it: `waits for a file lock /x/lock, held by pid 9911 (…)`.
 
     `known` are processes that the reader has met: they get no title.
     """
     thing = wait.object
-    if wait.kind is WaitKind.COLLECTIVE:
-        collective = next((item for item in report.collectives if item.id == thing.collective), None)
-        if collective is not None:
-            return f"waits in {collective_words(collective)}"
+    collective = next((item for item in report.collectives if item.id == thing.collective), None)
+    if wait.kind is WaitKind.COLLECTIVE and collective is not None:
+        return f"waits in {collective_words(collective)}"
     words = _KIND_WORDS[wait.kind]
     if wait.kind in (WaitKind.POLL, WaitKind.SOCKET) and thing.name in _OUTSIDE:
         at = f" on {clean(thing.path)}" if thing.path and not thing.path.startswith(_SAYS_ITS_KIND) else ""
@@ -196,7 +201,8 @@ def wait_words(wait: Wait, report: Report, *, known: Collection[int] = ()) -> st
         words = f"waits in {clean(named)}" if named else words
         return f"{words} with rank {thing.peer_rank}" if thing.peer_rank is not None else words
     if wait.kind is WaitKind.GPU:
-        return f"{words}, in {clean(named)}" if named else words
+        words = f"{words}, in {clean(named)}" if named else words
+        return f"{words}; {_lacking(collective)}" if collective is not None and collective.missing else words
     if named and named.startswith(_SAYS_ITS_KIND) and wait.kind in (WaitKind.PIPE, WaitKind.SOCKET):
         words = f"waits on {clean(named)}"
     elif named:

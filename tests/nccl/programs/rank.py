@@ -33,6 +33,7 @@ SIGNATURES = {
     "ncclAllReduce": [POINTER, POINTER, SIZE, INT, INT, POINTER, POINTER],
     "ncclAllGather": [POINTER, POINTER, SIZE, INT, POINTER, POINTER],
     "ncclSend": [POINTER, SIZE, INT, INT, POINTER, POINTER],
+    "ncclRecv": [POINTER, SIZE, INT, INT, POINTER, POINTER],
 }
 
 
@@ -115,6 +116,10 @@ class Job:
     def send(self, comm, count, dtype, peer):
         where = (self.comms[comm], self.stream(comm))
         check(self.nccl.ncclSend(self.buffers[0], count, DTYPES[dtype], peer, *where))
+
+    def recv(self, comm, count, dtype, peer):
+        where = (self.comms[comm], self.stream(comm))
+        check(self.nccl.ncclRecv(self.buffers[1], count, DTYPES[dtype], peer, *where))
 
     def synchronize(self, comm):
         self.cuda.cuStreamSynchronize(self.stream(comm))

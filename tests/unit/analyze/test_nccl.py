@@ -10,8 +10,19 @@ import pytest
 
 from pyhangtrace.analyze import analyze
 from pyhangtrace.model.evidence import Evidence
+from pyhangtrace.model.gpu import GpuFacts
 from pyhangtrace.model.kinds import Confidence, Kind, Part, State, WaitKind
-from pyhangtrace.model.nccl import NcclCall, NcclCommunicator, NcclPicture, NcclPlan, NcclState, NcclTask
+from pyhangtrace.model.nccl import (
+    NcclCall,
+    NcclCommunicator,
+    NcclMember,
+    NcclPeer,
+    NcclPicture,
+    NcclPlan,
+    NcclState,
+    NcclTask,
+)
+from pyhangtrace.model.report import Report
 from pyhangtrace.model.threads import ThreadSample
 from tests.unit.analyze import builders as b
 
@@ -191,11 +202,51 @@ def test_two_communicators_in_opposite_order_are_a_cycle() -> None:
     assert len(report.verdict.cycle) == 2
 
 
-def test_ranks_of_one_process_name_nobody() -> None:
-    comms = [comm(rank, {ALL_REDUCE: 4 if rank < 2 else 3}) for rank in range(3)]
-    report = analyze(job([on_gpu(100)], [state(100, *comms)]))
+def gpu(device: int, utilization: int | None) -> GpuFacts:
+    return GpuFacts(
+        index=device,
+        uuid=f"GPU-{device}",
+        name="GPU",
+        bus=f"00000000:{device + 1:02X}:00.0",
+        utilization=utilization,
+    )
+
+
+def in_one_process(*late: ThreadSample, busy: tuple[int | None, int | None, int | None]) -> Evidence:
+    """Three ranks of one process: the last one has launched one fewer, and the main thread waits for a stream."""
+    comms = [comm(rank, {ALL_REDUCE: 4 if rank < 2 else 3}, bus_id=(rank + 1) << 12) for rank in range(3)]
+    gpus = tuple(gpu(device, utilization) for device, utilization in enumerate(busy))
+    evidence = job([on_gpu(100)], [state(100, *comms)])
+    return replace(evidence, gpus=gpus, looks=b.twice(on_gpu(100), *late))
+
+
+@pytest.mark.parametrize("busy", [(100, 100, None), (100, 100, 40), (0, 0, 0), (100, 0, 0)])
+def test_who_of_one_process_is_late_is_said_and_nobody_is_named(
+    busy: tuple[int | None, int | None, int | None],
+) -> None:
+    """It may wait for the GPU that is late, and launch there once that has done its work."""
+    report = analyze(in_one_process(busy=busy))
+    assert report.verdict.state is State.UNKNOWN
     assert report.verdict.culprits == ()
     assert report.collectives[0].missing == (2,)
+    assert "rank 2 on GPU 2 (0000:03:00.0) of this process has not launched all_reduce #4" in (
+        report.verdict.summary
+    )
+
+
+def test_who_waits_for_what_only_itself_could_launch_hangs() -> None:
+    """The GPU that is late does nothing: what is waited for is a kernel that lacks it."""
+    verdict = analyze(in_one_process(busy=(100, 100, 0))).verdict
+    assert (verdict.state, verdict.cause) == (State.HUNG, Kind.COLLECTIVE_MISSING_RANK)
+    assert verdict.confidence is Confidence.LIKELY
+    assert [(who.pid, who.tid, who.part) for who in verdict.culprits] == [(100, 100, Part.CULPRIT)]
+
+
+def test_another_thread_may_yet_launch_what_is_lacking() -> None:
+    works = b.running(100, 110, frames=(b.py("feed"),))
+    assert analyze(in_one_process(works, busy=(100, 100, 0))).verdict.state is not State.HUNG
+    idle = b.sleeper(100, 110, frames=(b.py("wait", b.THREADING), b.py("feed")))
+    assert analyze(in_one_process(idle, busy=(100, 100, 0))).verdict.culprits == ()
 
 
 def test_a_killed_rank_is_likely_and_not_proven() -> None:
@@ -250,6 +301,150 @@ def test_two_that_send_and_receive_lack_nobody() -> None:
         state(101, comm(1, {ALL_REDUCE: 3}, n_ranks=2), calls=(receiving,)),
     ]
     assert analyze(job([in_send(100), in_send(101)], states)).verdict.culprits == ()
+
+
+SEND, RECV = 6, 7
+
+
+def launches(rank: int, *plans: list[tuple[int, int]], **changes: Any) -> NcclCommunicator:
+    """A rank that has launched these, each with function and peer (of a reduction: nothing)."""
+    tasks = [
+        tuple(
+            NcclTask(function=function, count=777, dtype=6, root=peer, p2p=function in (SEND, RECV))
+            for function, peer in plan
+        )
+        for plan in plans
+    ]
+    reduced = sum(task.function == ALL_REDUCE for plan in tasks for task in plan)
+    return comm(rank, {ALL_REDUCE: reduced}, **changes, plans=tuple(NcclPlan(tasks=plan) for plan in tasks))
+
+
+def messages_of(
+    *plans: list[list[tuple[int, int]]],
+    threads: tuple[Callable[[int], ThreadSample], ...] = (on_gpu, locked),
+    **changes: Any,
+) -> Report:
+    """A job of as many ranks, with what each has launched."""
+    states = [
+        state(100 + rank, launches(rank, *own, n_ranks=len(plans), **changes))
+        for rank, own in enumerate(plans)
+    ]
+    return analyze(job([make(100 + rank) for rank, make in enumerate(threads)], states))
+
+
+REDUCED = [(ALL_REDUCE, 0)]
+
+
+def test_a_message_that_was_launched_waits_for_who_has_not_launched_its_other_half() -> None:
+    report = messages_of(
+        [REDUCED, [(SEND, 1), (RECV, 1)], [(SEND, 1)]],
+        [REDUCED, [(SEND, 0), (RECV, 0)]],
+    )
+    assert (report.verdict.state, report.verdict.symptom) == (State.HUNG, Kind.P2P_UNMATCHED)
+    assert report.verdict.confidence is Confidence.LIKELY
+    assert report.verdict.culprits[0].rank == 1
+    (wait,) = [wait for wait in report.waits if wait.kind is WaitKind.P2P]
+    assert (wait.object.name, wait.object.peer_rank) == ("send", 1)
+
+
+@pytest.mark.parametrize(
+    "plans",
+    [
+        ([REDUCED, [(SEND, 1)]], [REDUCED, [(RECV, 0)]]),
+        ([REDUCED, [(SEND, 1)]], [[(RECV, 0)], REDUCED]),
+        ([[(SEND, 1)]], [[]]),
+        ([REDUCED, [(SEND, 1)]], [REDUCED, []]),
+    ],
+    ids=[
+        "both launched",
+        "one before what is shown",
+        "nothing to count from",
+        "what it launched is not shown",
+    ],
+)
+def test_a_message_that_may_have_its_other_half_accuses_nobody(
+    plans: tuple[list[list[tuple[int, int]]], ...],
+) -> None:
+    report = messages_of(*plans)
+    assert not any(wait.kind is WaitKind.P2P for wait in report.waits)
+    assert not any(victim.rank == 0 for victim in report.verdict.victims)
+
+
+def test_where_all_launches_are_shown_the_first_message_counts_too() -> None:
+    report = messages_of([[(SEND, 1)], REDUCED], [REDUCED], op_count=None)
+    assert not any(wait.kind is WaitKind.P2P for wait in report.waits)
+    sent = launches(0, [(SEND, 1)], REDUCED, n_ranks=2, op_count=2)
+    not_received = launches(1, REDUCED, n_ranks=2, op_count=1)
+    report = analyze(job([on_gpu(100), locked(101)], [state(100, sent), state(101, not_received)]))
+    assert report.verdict.culprits[0].rank == 1
+
+
+def test_two_that_send_first_wait_for_each_other() -> None:
+    both = ([REDUCED, [(SEND, 1)]], [REDUCED, [(SEND, 0)]])
+    report = messages_of(*both, threads=(on_gpu, on_gpu))
+    assert report.verdict.symptom is Kind.P2P_CYCLE
+    assert {who.part for who in report.verdict.culprits} == {Part.PARTY}
+
+
+def elsewhere(rank: int, host: int, process: int) -> NcclMember:
+    return NcclMember(rank=rank, cuda_device=1, host_hash=host, pid_hash=process, bus_id=0x81000)
+
+
+def split_over_hosts(*others: NcclMember, peers: tuple[NcclPeer, ...] = ()) -> Report:
+    """Two of three ranks are here, and have launched the same."""
+    states = [state(100 + rank, comm(rank, {ALL_REDUCE: 4}, others=others)) for rank in range(2)]
+    states = [replace(each, peers=peers) for each in states]
+    pictures = tuple(NcclPicture(at_s=at, states=tuple(states)) for at in (0.0, 0.1))
+    looks = b.twice(on_gpu(100), on_gpu(101))
+    return analyze(b.evidence(b.ranks(3)[:2], looks, nccl=pictures))
+
+
+def test_who_is_on_another_host_is_told_with_its_place_and_not_accused() -> None:
+    report = split_over_hosts(
+        elsewhere(0, 7, 70),
+        elsewhere(2, 8, 80),
+        peers=(
+            NcclPeer(address="192.0.2.6:40000", pid=100, cuda_devices=1, host_hash=7, pid_hash=70),
+            NcclPeer(address="192.0.2.7:40000", pid=4711, cuda_devices=2, host_hash=8, pid_hash=80),
+        ),
+    )
+    assert report.verdict.culprits == ()
+    said = "rank 2 on host 192.0.2.7, pid 4711, GPU 1 (0000:81:00.0); not looked at from here"
+    assert any(said in line for wait in report.waits for line in wait.evidence)
+    (collective,) = report.collectives
+    assert (collective.op, collective.seq, collective.entered, collective.missing) == (
+        "all_reduce",
+        4,
+        (0, 1),
+        (),
+    )
+    assert any("192.0.2.7" in step and "hangtrace attach 4711" in step for step in report.verdict.next_steps)
+
+
+@pytest.mark.parametrize(
+    ("others", "said"),
+    [
+        ((elsewhere(0, 7, 70), elsewhere(2, 8, 80)), "rank 2 on another host, GPU 1 (0000:81:00.0)"),
+        ((elsewhere(0, 7, 70), elsewhere(2, 7, 80)), "rank 2 on this host, GPU 1 (0000:81:00.0)"),
+        ((), "rank 2, not looked at from here"),
+    ],
+    ids=["another host", "this host", "nothing known"],
+)
+def test_what_is_not_recorded_of_a_rank_that_is_not_seen_is_left_out(
+    others: tuple[NcclMember, ...], said: str
+) -> None:
+    report = split_over_hosts(*others)
+    assert any(said in line for wait in report.waits for line in wait.evidence)
+
+
+def test_what_failed_in_a_communicator_is_said() -> None:
+    comms = [comm(rank, {ALL_REDUCE: 4}, async_result=6 if rank == 1 else 0) for rank in range(3)]
+    states = [state(100 + each.rank, each) for each in comms]
+    report = analyze(job([on_gpu(100), on_gpu(101), on_gpu(102)], states))
+    said = {
+        wait.pid for wait in report.waits if any("remote process exited" in line for line in wait.evidence)
+    }
+    assert said == {101}
 
 
 def setting_up(pid: int) -> ThreadSample:
