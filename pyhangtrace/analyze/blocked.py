@@ -53,7 +53,8 @@ class Blocked:
     from kernel or memory, LIKELY by a rule about frames. `cause` is what to call it where the waiting leaves
     the group. `peer` is a rank that the program named itself, `group` the process group of a collective, where it is
     known. `besides` are threads that may act as well: whoever
-    has a descriptor is a process, and any of its threads can use it, not only the one that speaks for it.
+    has a descriptor is a process, and any of its threads can use it, not only the one that speaks for it. With `asks`
+    a loop of the program's own asks for it between naps, so that nothing wakes it when it could go on.
     """
 
     key: Key
@@ -80,6 +81,7 @@ class Blocked:
     # Which operation of the group it is follows from what memory counts, not from a call that the thread is in.
     from_counters: bool = False
     note: str | None = None  # what else a person must know of it, as a clause
+    asks: bool = False
     own_end: bool = False  # a pipe or pair whose only other end is in the same process
     from_stdin: bool = False  # reads standard input, and the other end is not the job's
     evidence: tuple[str, ...] = ()
@@ -112,3 +114,8 @@ def awaits_key(wait: Blocked | None) -> bool:
     """For a key of the store of which nothing says whose it is, by a rank that others wait for."""
     key = wait is not None and wait.kind is WaitKind.RENDEZVOUS and wait.cause is Kind.UNKNOWN
     return key and wait is not None and not wait.targets and bool(wait.candidates)
+
+
+def asks_for_lock(wait: Blocked) -> bool:
+    """Between naps, in a loop of the program's own."""
+    return wait.asks and wait.kind in (WaitKind.PYTHON_LOCK, WaitKind.MUTEX, WaitKind.FILE_LOCK)

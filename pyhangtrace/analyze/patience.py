@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from pyhangtrace.analyze.blocked import Blocked
+from pyhangtrace.analyze.blocked import Blocked, asks_for_lock
 from pyhangtrace.analyze.finding import Finding
 from pyhangtrace.analyze.graph import Judged
 from pyhangtrace.analyze.holders import STALE_AFTER_S
@@ -62,8 +62,10 @@ def _tells_soon(wait: Blocked, left_s: float) -> bool:
 def _some_try_again(scene: Scene, waits: Mapping[Key, Blocked]) -> bool:
     """Whether a thread that was seen to want for a while what another one has moved since, as far as one has seen.
 
-    Or what nobody is recorded to have, while somebody waits for a lock of its own.
+    Or what nobody is recorded to have, while somebody waits for a lock of its own; or that naps and asks for a lock.
     """
+    if any(asks_for_lock(wait) and wait.service is None for wait in waits.values()):
+        return True
     held_up = {key for wait in waits.values() if wait.kind in _LOCKS for key in wait.targets}
     return any(
         sample.lock is not None

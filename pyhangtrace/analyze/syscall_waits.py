@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pyhangtrace.analyze import holders, objects
+from pyhangtrace.analyze import holders, nap_waits, objects
 from pyhangtrace.analyze.blocked import Blocked, Standing, changed
 from pyhangtrace.analyze.call_waits import polling
 from pyhangtrace.analyze.calls import Meaning
@@ -269,8 +269,9 @@ def sleep(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
     """Timers."""
     if not is_sleep(scene, sample):
         return None
-    if sample.polls_for is not None and draft.call is None:
-        return _polls_for_file(sample, draft)
+    asking = nap_waits.asks(scene, sample, draft) if draft.call is None else None
+    if asking is not None:
+        return asking
     return changed(
         draft,
         kind=WaitKind.TIMER,
@@ -278,24 +279,6 @@ def sleep(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
         cause=Kind.TIMER,
         object=WaitObject(remaining_s=sample.remaining_s),
         ends_by_itself=True,
-    )
-
-
-def _polls_for_file(sample: ThreadSample, draft: Blocked) -> Blocked:
-    """A loop of the program's own that looks for a file, whose path does not show, and naps."""
-    return changed(
-        draft,
-        kind=WaitKind.LOCK_FILE,
-        standing=Standing.OPAQUE,
-        cause=Kind.UNKNOWN,
-        basis=Confidence.POSSIBLE,
-        progress=polling(draft, naps=True),
-        ends_by_itself=False,
-        lasts_s=None,
-        evidence=(
-            *draft.evidence,
-            f"its source naps inside of `{sample.polls_for}`: it looks for a file again and again; {objects.NO_OWNER}",
-        ),
     )
 
 

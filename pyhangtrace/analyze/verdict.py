@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pyhangtrace.analyze import steps
-from pyhangtrace.analyze.blocked import GROUP_KINDS, MAY_BE_UNOWNED, Blocked, Standing
+from pyhangtrace.analyze.blocked import GROUP_KINDS, MAY_BE_UNOWNED, Blocked, Standing, asks_for_lock
 from pyhangtrace.analyze.calls import Meaning
 from pyhangtrace.analyze.collectives import Matched
 from pyhangtrace.analyze.finding import Case, Finding
@@ -142,7 +142,9 @@ def _holder_open(wait: Blocked) -> bool:
     unseen = wait.kind in MAY_BE_UNOWNED and wait.holder is None
     kept = wait.kind is WaitKind.FILE_LOCK or unseen or wait.cause is Kind.IPC_NO_EOF
     settled = kept and (wait.since_s or 0.0) >= SETTLED_S and _stands(wait)
-    return settled or wait.kind is WaitKind.LOCK_FILE
+    # One that asks for a lock again and again has not slept for long, but has not got it either.
+    asks = asks_for_lock(wait) and wait.holder is None and _stands(wait)
+    return settled or asks or wait.kind is WaitKind.LOCK_FILE
 
 
 def _is_loop_of_shell(case: Case, key: Key) -> bool:

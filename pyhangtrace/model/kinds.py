@@ -223,6 +223,17 @@ class StackFrom(str, Enum):
     NONE = "none"
 
 
+class PolledThing(str, Enum):
+    """What a loop of a program's own asks for again and again, between its naps."""
+
+    FILE = "file"  # that is there, or is not
+    LOCK = "lock"
+    FILE_LOCK = "file_lock"
+    CHILD = "child"  # has it ended?
+    THREAD = "thread"  # or a process of multiprocessing: does it live?
+    FUTURE = "future"  # is it done?
+
+
 class FdKind(str, Enum):
     """What a file descriptor refers to."""
 

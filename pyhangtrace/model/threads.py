@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pyhangtrace.model.kinds import StackFrom, TaskKind, TaskObjectKind
+from pyhangtrace.model.kinds import PolledThing, StackFrom, TaskKind, TaskObjectKind
 from pyhangtrace.model.stacks import Frame, StackSamples
 
 
@@ -73,7 +73,8 @@ class ThreadSample:
     `remaining_s` what is left of it. `asleep_for_s` is the time since the thread last ran. `path` is the file or the
     address ("/run/x", "127.0.0.1:80") that the call names, `semaphores` are the pairs (number in its set, change)
     of a semop, `tracer_pid` is who has stopped a thread in state t. `polls_for` are the words by which the source of a
-    loop that naps says that it looks for a file ("except FileExistsError", "while exists()"), `path_mount` is the file
+    loop that naps says that it asks for something ("except FileExistsError", "while exists()", "acquire()"), and
+    `polled` what that is; None: a file. `path_mount` is the file
     system of `path` ("nfs4 mounted at /data from nas:/data"), where the thread sleeps on its account, and
     `fuse_connection` the number of the connection to its server, if it is a FUSE one. In a page fault `path` is the
     file of the only mapping that a file server has to provide.
@@ -114,6 +115,7 @@ class ThreadSample:
     semaphores: tuple[tuple[int, int], ...] = ()
     tracer_pid: int | None = None
     polls_for: str | None = None
+    polled: PolledThing | None = None
     path_mount: str | None = None
     fuse_connection: int | None = None
 

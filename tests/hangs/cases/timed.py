@@ -110,6 +110,35 @@ CASES = (
         withheld("main", "worker"),
     ),
     waits(
+        "ask",
+        {"debit": ANY, "credit": ANY},
+        withheld("debit", "credit"),
+        "two Python threads, each keeps a lock, and asks for the other one's between naps",
+    ),
+    waits(
+        "ask-give-up",
+        {"debit": ANY, "credit": ANY},
+        healthy(*NOT_HUNG),
+        "the same, but each gives up its own before it naps",
+    ),
+    waits(
+        "ask-join",
+        {"main": ANY, "worker": LOCK},
+        withheld("main", "worker"),
+        "a thread asks between naps whether another one has ended, which wants its lock",
+    ),
+    waits("ask-join-works", _WORKS, healthy(*NOT_HUNG), "the same with one that is at work"),
+    waits(
+        "ask-child",
+        {"main": ANY, "child": ANY},
+        may_withhold(
+            ("lock.cycle", "child.stuck", "file_lock.held", None),
+            ("lock.cycle", "file_lock.held", "child.stuck", "unknown", None),
+            may_name=("main", "child"),
+        ),
+        "a program asks between naps whether its child has ended, which asks in vain for a file that it has locked",
+    ),
+    waits(
         "child",
         {"main": ANY, "child": Waits.FILE_LOCK},
         hung(

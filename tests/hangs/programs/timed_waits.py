@@ -15,8 +15,20 @@ from concurrent.futures import ProcessPoolExecutor
 import announce
 
 TRY_S = 0.4
+ASK_S = 0.05
 NAP_S = 50
 TAKE_FILE_LOCK = "import fcntl, sys; fcntl.flock(open(sys.argv[1]), fcntl.LOCK_EX)"
+
+ASK_FOR_FILE_LOCK = """
+import fcntl, sys, time
+file = open(sys.argv[1])
+while True:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        break
+    except BlockingIOError:
+        time.sleep(0.05)
+"""
 
 
 def start(work, name="worker"):
@@ -61,6 +73,34 @@ def give_up():
     both(transfer)
 
 
+def ask():
+    """Each keeps its own lock, and asks for the other one's between naps."""
+
+    def transfer(role, mine, other, meeting):
+        with mine:
+            meeting.wait()
+            announce.member(role)
+            while not other.acquire(blocking=False):
+                time.sleep(ASK_S)
+
+    both(transfer)
+
+
+def ask_and_give_up():
+    """The same, but each gives its own lock up before it asks again."""
+
+    def transfer(role, mine, other, meeting):
+        meeting.wait()
+        announce.member(role)
+        while True:
+            with mine:
+                if other.acquire(blocking=False):
+                    other.release()
+            time.sleep(ASK_S)
+
+    both(transfer)
+
+
 def holds_what_it_needs(finish, look):
     """The main thread looks now and then whether a thread is done that wants a lock of its."""
     lock = threading.RLock()
@@ -96,6 +136,14 @@ def join(run):
     def look(worker):
         while worker.is_alive():
             worker.join(TRY_S)
+
+    run(lambda: None, look)
+
+
+def ask_join(run):
+    def look(worker):
+        while worker.is_alive():
+            time.sleep(ASK_S)
 
     run(lambda: None, look)
 
@@ -177,6 +225,17 @@ def child():
                 continue
 
 
+def ask_child():
+    """The same, asked between naps; and the child asks for the file in the same way."""
+    with open(os.path.join(sys.argv[2], "lock"), "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        process = subprocess.Popen([sys.executable, "-c", ASK_FOR_FILE_LOCK, file.name])
+        announce.member("child", process.pid)
+        announce.member("main")
+        while process.poll() is None:
+            time.sleep(ASK_S)
+
+
 def poll(*, beats_after):
     """Two processes, each polls for what the other one sends after so many times in vain."""
     ours, theirs = socket.socketpair()
@@ -256,6 +315,9 @@ WHAT = {
     "child": child,
     "signal": lambda: signal(holds_what_it_needs),
     "trylock": trylock,
+    "ask": ask,
+    "ask-give-up": ask_and_give_up,
+    "ask-child": ask_child,
     "poll": lambda: poll(beats_after=10**9),
     "poll-beats": lambda: poll(beats_after=20),
     "nap-join": nap_behind_join,
@@ -265,7 +327,13 @@ WHAT = {
     "nap-beside": nap_beside,
     **{
         f"{name}{suffix}": lambda look=look, run=run: look(run)
-        for name, look in (("join", join), ("event", event), ("items", items), ("condition", condition))
+        for name, look in (
+            ("join", join),
+            ("ask-join", ask_join),
+            ("event", event),
+            ("items", items),
+            ("condition", condition),
+        )
         for suffix, run in (("", holds_what_it_needs), ("-works", works))
     },
 }

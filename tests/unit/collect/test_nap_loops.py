@@ -1,4 +1,4 @@
-"""What the source around a nap says that a loop looks for."""
+"""Of which programs the source around a nap is read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyhangtrace.collect import nap_loops
 from pyhangtrace.collect.guarded import GuardedReader
 from pyhangtrace.collect.tasks import TASKS
 from pyhangtrace.model import syscalls
-from pyhangtrace.model.kinds import FrameKind
+from pyhangtrace.model.kinds import FrameKind, PolledThing
 from pyhangtrace.model.stacks import Frame
 from pyhangtrace.model.threads import ThreadSample
 from tests.unit.collect.helpers import blocked, program
@@ -25,35 +25,6 @@ MACHINE = os.uname().machine
 def reader() -> Iterator[GuardedReader]:
     with GuardedReader(TASKS) as made:
         yield made
-
-
-@pytest.mark.parametrize(
-    ("source", "words"),
-    [
-        (
-            "while True:\n  try:\n    os.mkdir(p)\n  except FileExistsError:\n    NAP",
-            "except FileExistsError",
-        ),
-        (
-            "while True:\n  try:\n    make(p)\n  except (OSError, FileExistsError) as e:\n    NAP",
-            "except FileExistsError",
-        ),
-        ("while os.path.exists(p):\n    # still there\n\n    if x:\n\tNAP", "while exists()"),
-        ("while not path.is_file() or not isfile(p):\n    NAP", "while isfile()"),
-        ("try:\n  f()\nexcept FileExistsError:\n  g()\nNAP", None),  # beside it, and not inside
-        ("while True:\n  NAP", None),
-        ("except FileExistsError:\n  def f():\n    NAP", None),  # of somebody else
-        ("while exists:\n  NAP", None),
-    ],
-)
-def test_lines_that_enclose_the_nap(source: str, words: str | None) -> None:
-    lines = source.split("\n")
-    assert nap_loops.around(lines, next(n for n, line in enumerate(lines, 1) if "NAP" in line)) == words
-
-
-def test_a_line_that_is_not_there() -> None:
-    assert nap_loops.around(["x"], 2) is None
-    assert nap_loops.around([], 0) is None
 
 
 def test_source_of_a_program_as_it_was_when_it_began(reader: GuardedReader, tmp_path: Path) -> None:
@@ -79,3 +50,17 @@ def test_source_of_a_program_as_it_was_when_it_began(reader: GuardedReader, tmp_
         assert polls_for(naps) is None
         file.unlink()
         assert polls_for(naps) is None
+
+
+def test_program_on_the_command_line(reader: GuardedReader) -> None:
+    text = "import time, threading\nlock = threading.Lock()\nlock.acquire()\nprint('ready', flush=True)\n"
+    with program(text + "while not lock.acquire(False):\n    time.sleep(9)") as child:
+        naps = blocked(child.pid, lambda one: syscalls.name(one.syscall, MACHINE) in nap_loops._NAPS)
+        frame = Frame(kind=FrameKind.PYTHON, function="<module>", file="<string>", line=6)
+        naps = replace(naps, timeout_s=9.0, frames=(frame,))
+        other = replace(naps, frames=(replace(frame, function="f"),))  # exec() gives no name either
+        found = nap_loops.collect(reader, [naps, other], machine=MACHINE, deadline_s=10)
+        assert [(each.polls_for, each.polled) for each in found] == [
+            ("acquire()", PolledThing.LOCK),
+            (None, None),
+        ]

@@ -1,0 +1,119 @@
+"""Loops of a program's own that nap and ask again: for a file, a lock, or whether somebody has come to an end.
+
+What they ask for is known by the words of their source; of what or of whom, only as far as there is one that it can be.
+"""
+
+from __future__ import annotations
+
+from pyhangtrace.analyze import holders, objects
+from pyhangtrace.analyze.blocked import Blocked, Standing, changed
+from pyhangtrace.analyze.call_waits import polling
+from pyhangtrace.analyze.scene import Key, Scene
+from pyhangtrace.model.kinds import Confidence, Edge, Kind, PolledThing, WaitKind
+from pyhangtrace.model.report import ReportHolder, WaitObject
+from pyhangtrace.model.threads import ThreadSample
+
+
+def asks(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
+    """The wait of such a loop; None for another nap, or where nobody is there of whom it could ask."""
+    if sample.polls_for is None:
+        return None
+    if sample.polled is PolledThing.LOCK:
+        return _lock(scene, sample, draft)
+    if sample.polled is PolledThing.FILE_LOCK:
+        return _file_lock(scene, sample, draft)
+    if sample.polled in (PolledThing.CHILD, PolledThing.THREAD, PolledThing.FUTURE):
+        return _others(scene, sample, draft, sample.polled)
+    return changed(
+        draft,
+        kind=WaitKind.LOCK_FILE,
+        standing=Standing.OPAQUE,
+        cause=Kind.UNKNOWN,
+        basis=Confidence.POSSIBLE,
+        progress=polling(draft, naps=True),
+        ends_by_itself=False,
+        lasts_s=None,
+        asks=True,
+        evidence=(
+            *draft.evidence,
+            f"its source naps inside of `{sample.polls_for}`: it looks for a file again and again; {objects.NO_OWNER}",
+        ),
+    )
+
+
+def _words(sample: ThreadSample, what: str) -> str:
+    return f"its source naps in a loop that asks `{sample.polls_for}`: {what} again and again"
+
+
+def _lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked:
+    """A lock of the process itself, or one between processes; which one does not show."""
+    return changed(
+        draft,
+        kind=WaitKind.PYTHON_LOCK,
+        standing=Standing.OPAQUE,
+        cause=Kind.LOCK_HELD,
+        basis=Confidence.POSSIBLE,
+        object=WaitObject(remaining_s=sample.remaining_s),
+        candidates=holders.siblings(scene, draft.key),
+        ends_by_itself=True,
+        asks=True,
+        evidence=(*draft.evidence, f"{_words(sample, 'it tries a lock')}; {objects.NO_OWNER}"),
+    )
+
+
+def _file_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked:
+    """A lock of the kernel on a file that both it and the holder have open."""
+    found = [
+        lock
+        for lock in scene.evidence.looks[-1].file_locks
+        if lock.pid > 0 and lock.pid != sample.pid and sample.pid in lock.openers
+    ]
+    pids = sorted({lock.pid for lock in found})
+    one = found[0] if len(found) == 1 else None
+    return changed(
+        draft,
+        kind=WaitKind.FILE_LOCK,
+        standing=Standing.FIRM if pids else Standing.OPAQUE,
+        cause=Kind.FILE_LOCK_HELD,
+        basis=Confidence.POSSIBLE,
+        object=WaitObject(path=one.path, inode=one.inode) if one is not None else WaitObject(),
+        targets=tuple((pid, 0) for pid in pids),
+        holder=ReportHolder(pid=pids[0], alive=not scene.exited(pids[0])) if len(pids) == 1 else None,
+        candidates=tuple((pid, 0) for pid in pids) if len(pids) > 1 else (),
+        edge=Edge.ANY if len(pids) > 1 else Edge.ALL,
+        ends_by_itself=True,
+        asks=True,
+        evidence=(
+            *draft.evidence,
+            _words(sample, "it tries to lock a file"),
+            *(f"kernel lock table: {lock.kind} on inode {lock.inode} held by {lock.pid}" for lock in found),
+        ),
+    )
+
+
+def _others(scene: Scene, sample: ThreadSample, draft: Blocked, thing: PolledThing) -> Blocked | None:
+    """Whether a child, a thread or a piece of work has come to its end: any of those that are there."""
+    children: tuple[Key, ...] = tuple(
+        (pid, 0) for pid in scene.children.get(sample.pid, ()) if not scene.exited(pid)
+    )
+    targets = children if thing is PolledThing.CHILD else (*holders.siblings(scene, draft.key), *children)
+    if not targets:
+        return None
+    kind, cause, what = {
+        PolledThing.CHILD: (WaitKind.CHILD, Kind.CHILD_STUCK, "whether a child has ended"),
+        PolledThing.THREAD: (WaitKind.JOIN, Kind.LOCK_HELD, "whether a thread or a process has ended"),
+    }.get(thing, (WaitKind.CONDITION, Kind.UNKNOWN, "whether a piece of work is done"))
+    return changed(
+        draft,
+        kind=kind,
+        standing=Standing.FIRM,
+        cause=cause,
+        basis=Confidence.POSSIBLE,
+        object=WaitObject(remaining_s=sample.remaining_s),
+        targets=targets,
+        candidates=targets,
+        edge=Edge.ANY,
+        ends_by_itself=True,
+        asks=True,
+        evidence=(*draft.evidence, f"{_words(sample, what)}; {objects.NO_OWNER}"),
+    )
