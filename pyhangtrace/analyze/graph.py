@@ -301,6 +301,9 @@ def _alone(world: _World, wait: Blocked) -> Outcome:
         held = wait.kind in MAY_BE_UNOWNED and wait.cause is Kind.LOCK_HELD
         if (held or inside) and any(_may_act(world, candidate) for candidate in wait.candidates):
             return Outcome(Fate.UNKNOWN)
+        if held and any(tries(waits[candidate]) for candidate in wait.candidates if candidate in waits):
+            # The one who has it may be one who gives up some day, and then lets go.
+            return Outcome(Fate.UNKNOWN, doubted=True)
     return Outcome(Fate.BLOCKED)
 
 
@@ -551,7 +554,12 @@ def _may_let_go(world: _World, wait: Blocked) -> bool:
 
 
 def _slept_on(scene: Scene, wait: Blocked) -> bool:
-    """Whether nobody woke a thread between the looks: it did not run, or when its own time was over only."""
+    """Whether nobody woke a thread between the looks: it did not run, or when its own time was over only.
+
+    One that naps and asks is never woken: a lock may have been free meanwhile, while whoever had ended stays ended.
+    """
+    if wait.asks and wait.kind not in (WaitKind.CHILD, WaitKind.JOIN):
+        return False
     if wait.progress is Progress.REARMED and scene.evidence.window_s >= SETTLED_S:
         return only_timed_out(scene.samples[wait.key], scene.times[wait.key])
     return wait.progress is Progress.UNMOVED
@@ -560,6 +568,14 @@ def _slept_on(scene: Scene, wait: Blocked) -> bool:
 def _by_clock(wait: Blocked) -> Fate:
     """What is known of one in a knot whose time is over some day: whether it lets go then, or only tries again."""
     return Fate.UNKNOWN if wait.progress is Progress.REARMED else min(_timer(wait), Fate.UNKNOWN)
+
+
+def tries(wait: Blocked) -> bool:
+    """Whether it waits for a while at a time: programs stop that after so many times, or when a deadline is over."""
+    if not wait.ends_by_itself or wait.kind in GROUP_KINDS:
+        return False
+    sleeps_on = wait.progress is Progress.UNMOVED and wait.lasts_s is not None
+    return not (sleeps_on and wait.lasts_s is not None and wait.lasts_s > LONG_TIMER_S)
 
 
 def _is_guess(wait: Blocked) -> bool:

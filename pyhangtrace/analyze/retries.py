@@ -4,19 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyhangtrace.analyze.blocked import GROUP_KINDS, Blocked
 from pyhangtrace.analyze.finding import Case
-from pyhangtrace.analyze.graph import LONG_TIMER_S
-from pyhangtrace.analyze.progress import Progress
+from pyhangtrace.analyze.graph import LONG_TIMER_S, tries
 from pyhangtrace.analyze.scene import Key
-
-
-def tries(wait: Blocked) -> bool:
-    """Whether it waits for a while at a time: programs stop that after so many times, or when a deadline is over."""
-    if not wait.ends_by_itself or wait.kind in GROUP_KINDS:
-        return False
-    sleeps_on = wait.progress is Progress.UNMOVED and wait.lasts_s is not None
-    return not (sleeps_on and wait.lasts_s is not None and wait.lasts_s > LONG_TIMER_S)
 
 
 def is_young(case: Case, cycle: Sequence[Key]) -> bool:

@@ -112,7 +112,7 @@ CASES = (
     waits(
         "ask",
         {"debit": ANY, "credit": ANY},
-        withheld("debit", "credit"),
+        replace(withheld("debit", "credit"), cycle=True),
         "two Python threads, each keeps a lock, and asks for the other one's between naps",
     ),
     waits(
@@ -124,7 +124,7 @@ CASES = (
     waits(
         "ask-join",
         {"main": ANY, "worker": LOCK},
-        withheld("main", "worker"),
+        replace(withheld("main", "worker"), cycle=True),
         "a thread asks between naps whether another one has ended, which wants its lock",
     ),
     waits("ask-join-works", _WORKS, healthy(*NOT_HUNG), "the same with one that is at work"),

@@ -105,6 +105,13 @@ def test_child_that_asks_for_the_file_in_turn() -> None:
     assert (other.verdict.state, other.verdict.culprits) == (State.UNKNOWN, ())
 
 
+def test_file_that_is_asked_for_may_have_been_let_go_for_a_while_by_one_who_asks_himself() -> None:
+    lock = flock(100, openers=(100, 101))
+    parent, child = asks(100, thing=PolledThing.CHILD), asks(101, thing=PolledThing.FILE_LOCK)
+    report = analyze(seen(parent, child, processes=PAIR, file_locks=[lock]))
+    assert (report.verdict.state, report.verdict.culprits) == (State.UNKNOWN, ())
+
+
 @pytest.mark.parametrize("thing", [PolledThing.CHILD, PolledThing.THREAD, PolledThing.FUTURE])
 def test_asking_after_one_that_listens_to_the_world_is_healthy(thing: PolledThing) -> None:
     child = b.on_fd(101, fd=5, syscall=b.ACCEPT)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pyhangtrace.analyze.report import analyze, more_time_wanted
-from pyhangtrace.model.kinds import Confidence, Kind, Part, State, WaitKind
+from pyhangtrace.model.kinds import Confidence, Kind, Part, PolledThing, State, WaitKind
 from pyhangtrace.model.threads import ThreadSample
 from tests.unit.analyze import builders as b
 
@@ -310,3 +310,32 @@ def test_a_first_look_that_meets_one_as_it_takes_its_wait_up_again_does_not_spoi
     sleeps_on = [(at, b.on_mutex(100, 202, owner=201)) for at, _ in tries]
     looks = looks_at([(0.0, met), *tries[1:]], sleeps_on)
     assert analyze(b.evidence([b.process(100)], looks)).verdict.state is State.HUNG
+
+
+@pytest.mark.parametrize("thing", [None, PolledThing.LOCK])
+def test_a_lock_of_nobody_known_may_be_with_one_who_tries_for_a_while_and_then_lets_go(
+    thing: PolledThing | None,
+) -> None:
+    """He may give up after so many times; that he has not yet proves nothing."""
+    again, later = rearmed(timed(201, owner=202, left=0.05))
+    if thing is not None:
+        again = b.asleep(100, 201, seconds=0.05, left=0.02, polls_for="acquire()", polled=thing)
+        again, later = rearmed(again)
+    wants = b.on_python_lock(100, 202)
+    joins = b.sleeper(100, frames=(b.py("_shutdown", b.THREADING),))
+    looks = (b.look(again, wants, joins), b.look(later, wants, joins, at=3.0))
+    verdict = analyze(b.evidence([b.process(100)], looks)).verdict
+    assert (verdict.state, verdict.culprits) == (State.UNKNOWN, ())
+    sleeps = b.on_mutex(100, 201, owner=202)  # as opposed to one who waits for good
+    looks = (b.look(sleeps, wants, joins), b.look(sleeps, wants, joins, at=3.0))
+    assert analyze(b.evidence([b.process(100)], looks)).verdict.state is State.HUNG
+
+
+def test_one_who_asks_between_naps_does_not_tell_that_nobody_let_go() -> None:
+    """Both keep an RLock and ask for the other one's; one of them is known to wait for it, one naps."""
+    again, later = rearmed(timed(201, owner=202, left=0.05))
+    asks = b.asleep(100, 202, seconds=0.05, left=0.02, polls_for="acquire()", polled=PolledThing.LOCK)
+    first, then = rearmed(asks)
+    looks = (b.look(again, first), b.look(later, then, at=3.0))
+    verdict = analyze(b.evidence([b.process(100)], looks)).verdict
+    assert (verdict.state, verdict.culprits) == (State.UNKNOWN, ())
