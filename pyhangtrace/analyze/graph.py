@@ -301,8 +301,8 @@ def _alone(world: _World, wait: Blocked) -> Outcome:
         held = wait.kind in MAY_BE_UNOWNED and wait.cause is Kind.LOCK_HELD
         if (held or inside) and any(_may_act(world, candidate) for candidate in wait.candidates):
             return Outcome(Fate.UNKNOWN)
-        if held and any(tries(waits[candidate]) for candidate in wait.candidates if candidate in waits):
-            # The one who has it may be one who gives up some day, and then lets go.
+        if held and (tries(wait) or any(tries(waits[each]) for each in wait.candidates if each in waits)):
+            # It may give up some day, or the one who has it, who then lets go.
             return Outcome(Fate.UNKNOWN, doubted=True)
     return Outcome(Fate.BLOCKED)
 

@@ -110,6 +110,12 @@ CASES = (
         withheld("main", "worker"),
     ),
     waits(
+        "retry",
+        PAIR,
+        healthy(*NOT_HUNG),
+        "one keeps a lock while it tries so many times for another one's, and lets go then",
+    ),
+    waits(
         "ask",
         {"debit": ANY, "credit": ANY},
         replace(withheld("debit", "credit"), cycle=True),

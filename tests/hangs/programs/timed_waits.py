@@ -2,6 +2,7 @@
 
 import ctypes
 import fcntl
+import itertools
 import os
 import queue
 import select
@@ -16,6 +17,7 @@ import announce
 
 TRY_S = 0.4
 ASK_S = 0.05
+TRIES = 50
 NAP_S = 50
 TAKE_FILE_LOCK = "import fcntl, sys; fcntl.flock(open(sys.argv[1]), fcntl.LOCK_EX)"
 
@@ -99,6 +101,35 @@ def ask_and_give_up():
             time.sleep(ASK_S)
 
     both(transfer)
+
+
+def retry():
+    """One keeps a lock while it tries so many times for the other one's, then gives up, and both begin anew."""
+    first, second = threading.Lock(), threading.Lock()
+    meeting = threading.Barrier(2)
+
+    def tries():
+        for turn in itertools.count():
+            with first:
+                meeting.wait()
+                if turn == 0:
+                    announce.member("debit")
+                for _ in range(TRIES):
+                    if second.acquire(timeout=TRY_S):
+                        second.release()
+                        break
+
+    def waits():
+        for turn in itertools.count():
+            with second:
+                meeting.wait()
+                if turn == 0:
+                    announce.member("credit")
+                with first:
+                    pass
+
+    start(tries, "debit")
+    waits()
 
 
 def holds_what_it_needs(finish, look):
@@ -315,6 +346,7 @@ WHAT = {
     "child": child,
     "signal": lambda: signal(holds_what_it_needs),
     "trylock": trylock,
+    "retry": retry,
     "ask": ask,
     "ask-give-up": ask_and_give_up,
     "ask-child": ask_child,

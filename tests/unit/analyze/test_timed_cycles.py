@@ -339,3 +339,15 @@ def test_one_who_asks_between_naps_does_not_tell_that_nobody_let_go() -> None:
     looks = (b.look(again, first), b.look(later, then, at=3.0))
     verdict = analyze(b.evidence([b.process(100)], looks)).verdict
     assert (verdict.state, verdict.culprits) == (State.UNKNOWN, ())
+
+
+def test_one_who_tries_for_a_lock_of_nobody_known_is_not_hung_himself() -> None:
+    again = b.on_python_lock(100, 201)
+    assert again.lock is not None
+    again = replace(again, lock=replace(again.lock, timeout=True), timeout_s=0.5, remaining_s=0.2)
+    again, later = rearmed(again)
+    signal = b.sleeper(100, frames=(b.py("Condition.wait", b.THREADING), b.py("Event.wait", b.THREADING)))
+    looks = (b.look(again, signal), b.look(later, signal, at=3.0))
+    verdict = analyze(b.evidence([b.process(100)], looks)).verdict
+    assert (verdict.state, verdict.culprits) == (State.UNKNOWN, ())
+    assert any("release the lock" in step for step in verdict.next_steps)
