@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pyhangtrace.model.evidence import Evidence
 from pyhangtrace.model.kinds import Role, SourceState
 from pyhangtrace.model.processes import ProcessFacts, RankClaim
-from pyhangtrace.model.ranks import fold
+from pyhangtrace.model.ranks import fold, job_identity
 from pyhangtrace.model.report import Coverage
 
 # Siblings in order of start are usually ranks in order, but nothing guarantees it.
@@ -222,7 +222,9 @@ def _all_found(evidence: Evidence, by_pid: Mapping[int, Identity]) -> bool:
     processes = {process.pid: process for process in evidence.processes}
     ranks = _ranks(by_pid)
     by_environment = any(
-        not source.startswith(_MEMORY_SOURCES) for pid in ranks for source in by_pid[pid].sources
+        job_identity(dict(processes[pid].identity)) is not None
+        and any(not source.startswith(_MEMORY_SOURCES) for source in by_pid[pid].sources)
+        for pid in ranks
     )
     return by_environment or all(processes[pid].ppid in processes for pid in ranks)
 
@@ -270,6 +272,9 @@ def _world_size(evidence: Evidence, notes: list[Coverage]) -> int | None:
 
 
 def _one_host(evidence: Evidence, world_size: int | None) -> bool:
+    """Whether nothing points to ranks elsewhere. The name of this host as the address where all meet does: from here
+    alone nobody needs it.
+    """
     for process in evidence.processes:
         values = dict(process.identity)
         local = values.get("LOCAL_WORLD_SIZE") or values.get("OMPI_COMM_WORLD_LOCAL_SIZE") or ""
@@ -279,9 +284,8 @@ def _one_host(evidence: Evidence, world_size: int | None) -> bool:
         if nodes.isdigit() and int(nodes) > 1:
             return False
         address = values.get("MASTER_ADDR", "")
-        known = (*_LOCAL_ADDRESSES, evidence.host.name)
         has_local = bool(local) or bool(nodes)
-        if address and not has_local and not any(name and address.startswith(name) for name in known):
+        if address and not has_local and not address.startswith(_LOCAL_ADDRESSES):
             return False
     return True
 

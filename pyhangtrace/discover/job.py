@@ -13,6 +13,7 @@ from typing import Protocol
 
 from pyhangtrace.discover import recognise
 from pyhangtrace.model.process_table import ProcessTable
+from pyhangtrace.model.ranks import job_identity
 
 MAX_MEMBERS = 4096
 # Looking for siblings by their environment touches the memory of each: not of a whole crowded host.
@@ -81,6 +82,14 @@ class _Found:
     members: tuple[int, ...]
     found_by: str
     framework: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Rank:
+    """As the environment says it."""
+
+    rank: str
+    world_size: str | None
 
 
 class _Finder:
@@ -210,26 +219,18 @@ class _Finder:
 
     def _identity(self, pid: int) -> tuple[str, ...] | None:
         """What tells this process' job from others."""
-        values = self.environs.get(pid, {})
-        for names in recognise.JOB_VARIABLES:
-            if all(values.get(name) for name in names):
-                return tuple(f"{name}={values[name]}" for name in names)
-        return None
+        return job_identity(self.environs.get(pid, {}))
 
     def _by_identity(self, root: int, pid: int) -> _Found | None:
         """All processes of the same user with the same store address or run id, if `pid` is one of them."""
         self.learn_environs([pid, root])
         key = self._identity(root) or self._identity(pid)
-        if key is None or not any(self._has_rank(each) for each in {root, pid}):
+        if not any(self._has_rank(each) for each in {root, pid}):
             return None
+        if key is None:
+            return self._by_command(pid)
         owner = self._table[root].uid
-        candidates = [
-            row.pid
-            for row in self._table.by_pid.values()
-            if row.uid == owner and not row.kernel_thread and row.pid not in self._excluded
-        ][:MAX_ENVIRONS]
-        self.learn_environs(candidates)
-        self.learn_arguments(candidates)
+        candidates = self._processes_of(owner)
         seeds = [
             each
             for each in candidates
@@ -252,9 +253,47 @@ class _Finder:
             self._framework(members),
         )
 
-    def _has_rank(self, pid: int) -> bool:
+    def _by_command(self, pid: int) -> _Found | None:
+        """Ranks whose store is known to the program alone: the same command line, world size and user. Where two of
+        them have the same rank there are several such jobs, and which belong together is not known.
+        """
+        command, rank = self._arguments(pid), self._rank(pid)
+        if not command or rank is None or rank.world_size is None:
+            return None
+        alike = [
+            each
+            for each in self._processes_of(self._table[pid].uid)
+            if self._arguments(each) == command and self._table[each].state not in "ZX"
+        ]
+        eldest = [each for each in alike if not set(self._table.ancestors(each)) & set(alike)]
+        of_each = {each: self._rank(each) for each in eldest}
+        ranks = {each: one.rank for each, one in of_each.items() if one and one.world_size == rank.world_size}
+        if len(set(ranks.values())) != len(ranks) or len(ranks) < 2:
+            return None
+        members = tuple(dict.fromkeys(below for each in sorted(ranks) for below in self._below(each)))
+        found_by = f"{len(ranks)} ranks with the same command line and a world of {rank.world_size}"
+        return _Found(min(ranks), members, found_by, self._framework(members))
+
+    def _processes_of(self, owner: int | None) -> list[int]:
+        """Processes of a user, with their environment and arguments."""
+        found = [
+            row.pid
+            for row in self._table.by_pid.values()
+            if row.uid == owner and not row.kernel_thread and row.pid not in self._excluded
+        ][:MAX_ENVIRONS]
+        self.learn_environs(found)
+        self.learn_arguments(found)
+        return found
+
+    def _rank(self, pid: int) -> _Rank | None:
         values = self.environs.get(pid, {})
-        return any(variables.rank in values for variables in recognise.RANK_VARIABLES)
+        for names in recognise.RANK_VARIABLES:
+            if names.rank in values:
+                return _Rank(values[names.rank], values.get(names.world_size) if names.world_size else None)
+        return None
+
+    def _has_rank(self, pid: int) -> bool:
+        return self._rank(pid) is not None
 
     def _common_parent(self, members: Sequence[int]) -> int | None:
         """The program that started all ranks, if it is one that does nothing else for a living."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from pyhangtrace.model.kinds import Role
 from pyhangtrace.model.programs import is_compiler
+from pyhangtrace.model.ranks import JOB_VARIABLES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,19 +38,6 @@ RANK_VARIABLES: tuple[RankVariables, ...] = (
     RankVariables(
         framework="slurm", rank="SLURM_PROCID", local_rank="SLURM_LOCALID", world_size="SLURM_NTASKS"
     ),
-)
-
-# Values that all processes of one job share, the surest first. Each entry is one identity: all its names must be there.
-JOB_VARIABLES: tuple[tuple[str, ...], ...] = (
-    ("MASTER_ADDR", "MASTER_PORT"),
-    ("TORCHELASTIC_RUN_ID", "MASTER_PORT"),
-    ("VLLM_DIST_IDENT",),
-    ("SGLANG_RUN_ID",),
-    ("PMIX_NAMESPACE",),
-    ("OMPI_MCA_ess_base_jobid",),
-    ("PMI_KVSNAME",),
-    ("SLURM_JOB_ID", "SLURM_STEP_ID"),
-    ("RAY_JOB_ID",),
 )
 
 _RANK_NAMES = {

@@ -2,7 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+
+# Variables whose values all processes of one job share, the surest first. Each entry is one identity: all its names
+# must be there.
+JOB_VARIABLES: tuple[tuple[str, ...], ...] = (
+    ("MASTER_ADDR", "MASTER_PORT"),
+    ("TORCHELASTIC_RUN_ID", "MASTER_PORT"),
+    ("VLLM_DIST_IDENT",),
+    ("SGLANG_RUN_ID",),
+    ("PMIX_NAMESPACE",),
+    ("OMPI_MCA_ess_base_jobid",),
+    ("PMI_KVSNAME",),
+    ("SLURM_JOB_ID", "SLURM_STEP_ID"),
+    ("RAY_JOB_ID",),
+)
+
+
+def job_identity(values: Mapping[str, str]) -> tuple[str, ...] | None:
+    """What tells a process' job from others, by its environment: ("MASTER_ADDR=...", "MASTER_PORT=..."); None if
+    nothing does.
+    """
+    for names in JOB_VARIABLES:
+        if all(values.get(name) for name in names):
+            return tuple(f"{name}={values[name]}" for name in names)
+    return None
 
 
 def fold(ranks: Iterable[int]) -> str:

@@ -165,6 +165,10 @@ def connection(pid: int, fd: int, inode: int, *peers: Holder, state: str = "ESTA
     )
 
 
+#: What the environment says of where the ranks meet: on this host.
+STORE = (("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "29500"))
+
+
 def rank(pid: int, number: int, world: int = 4, *, ppid: int = 50, **changes: Any) -> ProcessFacts:
     claim = RankClaim(source="environ RANK", rank=number, local_rank=number, world_size=world)
     defaults: dict[str, Any] = {
@@ -176,6 +180,7 @@ def rank(pid: int, number: int, world: int = 4, *, ppid: int = 50, **changes: An
         "exe": "/usr/bin/python3.11",
         "state": "S",
         "claims": (claim,),
+        "identity": STORE,
     }
     return ProcessFacts(**{**defaults, **changes})
 

@@ -243,6 +243,24 @@ def test_a_rank_that_nobody_could_be_searched_for_by_is_not_called_gone() -> Non
     assert report.workload.ranks_missing == (2,)
 
 
+@pytest.mark.parametrize("identity", [(), (("MASTER_ADDR", "host"), ("MASTER_PORT", "29500"))])
+def test_a_rank_that_may_be_on_another_host_is_not_called_gone(identity: tuple[tuple[str, str], ...]) -> None:
+    # Neither a store that only the program knows nor the name of this host tells where the others are.
+    processes = [b.rank(100, 0, 2, identity=identity, ppid=1)]
+    evidence = b.evidence(processes, b.twice(b.in_collective(100)))
+    assert evidence.host.name == "host"
+    report = analyze(evidence)
+    assert report.verdict.culprits == ()
+    assert report.verdict.state is not State.HUNG
+
+
+def test_a_rank_of_this_host_that_is_not_here_is_gone() -> None:
+    processes = [b.rank(100, 0, 2, ppid=1)]
+    report = analyze(b.evidence(processes, b.twice(b.in_collective(100))))
+    assert report.verdict.state is State.HUNG
+    assert [culprit.rank for culprit in report.verdict.culprits] == [1]
+
+
 def test_a_message_of_a_rank_elsewhere_is_no_matter_of_those_who_are_here() -> None:
     frames = (b.native("c10d::ProcessGroupGloo::RecvWork::wait()"), b.py("recv", b.C10D), b.py("step"))
     receiving = b.in_collective(100, frames=frames, named_values=(b.local("recv", "src", 3),))

@@ -196,6 +196,29 @@ def test_plain_siblings_share_a_store(host: Host, starter: str) -> None:
         assert identities[300].role is Role.LAUNCHER
 
 
+def without_a_store(host: Host, rank: int, *, world: int = 3, wrapper: int = 0) -> None:
+    """A rank whose store only the program knows, below a wrapper of its own."""
+    host.add(500 + wrapper, 50, "timeout", "100", "python", "rank.py")
+    host.add(501 + wrapper, 500 + wrapper, "python", "rank.py", RANK=str(rank), WORLD_SIZE=str(world))
+
+
+def test_ranks_without_a_store_are_those_that_run_the_same(host: Host) -> None:
+    for rank in range(3):
+        without_a_store(host, rank, wrapper=10 * rank)
+    host.add(600, 511, "python", "rank.py", RANK="1", WORLD_SIZE="3")  # forked by rank 1
+    without_a_store(host, 0, world=1, wrapper=200)  # a job of its own
+    host.add(601, 50, "python", "other.py", RANK="0", WORLD_SIZE="3")
+    found = host.find(511)
+    assert set(found.members) == {501, 511, 521, 600}
+    assert ranks(host.roles(511)) == {501: 0, 511: 1, 521: 2}
+
+
+def test_two_jobs_that_run_the_same_are_not_one(host: Host) -> None:
+    for wrapper, rank in enumerate((0, 1, 0, 1)):
+        without_a_store(host, rank, world=2, wrapper=10 * wrapper)
+    assert set(host.find(501).members) == {501}
+
+
 def test_mpirun(host: Host) -> None:
     host.add(400, 50, "mpirun", "-n", "2", "python", "solve.py")
     for rank in range(2):
