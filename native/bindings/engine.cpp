@@ -74,24 +74,6 @@ py::object name(capture::Error error) {
   return py::str("unreadable");
 }
 
-const char* name(registers::RungState state) {
-  switch (state) {
-    case registers::RungState::unused:
-      return "skipped";
-    case registers::RungState::used:
-      return "used";
-    case registers::RungState::refused:
-      return "refused";
-    case registers::RungState::absent:
-      return "absent";
-    case registers::RungState::failed:
-      return "failed";
-    case registers::RungState::limited:
-      return "limited";
-  }
-  return "failed";
-}
-
 py::object text_or_none(const std::string& value) {
   return value.empty() ? py::object(py::none()) : py::object(text(value));
 }

@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "registers/btf.hpp"
+#include "bpf/btf.hpp"
 #include "registers/machine.hpp"
 
 namespace hangtrace::registers {
@@ -27,7 +27,7 @@ struct TaskOffsets {
 };
 
 /// nullopt if the kernel has no such fields, or they are too far from the start for one instruction.
-std::optional<TaskOffsets> task_offsets(const Btf& btf);
+std::optional<TaskOffsets> task_offsets(const bpf::Btf& btf);
 
 /// An iter/task program that writes a TaskRecord for each task it is called with.
 std::vector<bpf_insn> task_program(const TaskOffsets& offsets);

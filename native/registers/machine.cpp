@@ -20,6 +20,24 @@ constexpr std::array<unsigned, 6> callee_saved{3, 6, 12, 13, 14, 15};
 
 }  // namespace
 
+const char* name(RungState state) {
+  switch (state) {
+    case RungState::unused:
+      return "skipped";
+    case RungState::used:
+      return "used";
+    case RungState::refused:
+      return "refused";
+    case RungState::absent:
+      return "absent";
+    case RungState::failed:
+      return "failed";
+    case RungState::limited:
+      return "limited";
+  }
+  return "failed";
+}
+
 RungStatus status_of(int error, const char* what) {
   const bool refused = error == EPERM || error == EACCES;
   return {refused ? RungState::refused : RungState::failed, std::string(what) + ": " + std::strerror(error)};

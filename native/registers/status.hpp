@@ -19,6 +19,9 @@ struct RungStatus {
   std::string reason;  // for people; empty if used or unused
 };
 
+/// In words that keep: "used", "refused", …
+const char* name(RungState state);
+
 /// EPERM and EACCES: refused; the rest: failed. The reason is "<what>: <message>".
 RungStatus status_of(int error, const char* what);
 

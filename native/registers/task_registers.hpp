@@ -27,11 +27,8 @@ class TaskRegisters {
 
  private:
   void load();
-  int load_error(const std::vector<bpf_insn>& code, std::uint32_t iterator);
   std::unordered_map<int, TaskRecord> by_process(std::span<const int> pids, std::span<const int> tids);
   std::unordered_map<int, TaskRecord> by_thread(std::span<const int> tids);
-  /// Iterates over one thread, over those of one process, or (both 0) over all.
-  std::optional<std::vector<TaskRecord>> iterate(int pid, int tid);
 
   std::string btf_path_;
   RungStatus status_;

@@ -1,9 +1,9 @@
-#include "registers/btf.hpp"
+#include "bpf/btf.hpp"
 
 #include <algorithm>
 #include <cstring>
 
-namespace hangtrace::registers {
+namespace hangtrace::bpf {
 
 namespace {
 
@@ -173,6 +173,15 @@ std::optional<Btf::TypeId> Btf::plain(TypeId type) const {
   return std::nullopt;
 }
 
+std::optional<std::uint32_t> Btf::size(TypeId type) const {
+  const auto actual = plain(type);
+  const auto found = actual ? header(*actual) : std::nullopt;
+  if (!found || (found->kind() != kind_struct && found->kind() != kind_union)) {
+    return std::nullopt;
+  }
+  return found->size_or_type;
+}
+
 std::optional<Btf::Member> Btf::member(TypeId type, std::string_view name, int depth) const {
   const auto actual = plain(type);
   const auto outer = actual ? header(*actual) : std::nullopt;
@@ -218,4 +227,4 @@ std::optional<Btf::Member> Btf::member(TypeId type, std::span<const std::string_
   return result;
 }
 
-}  // namespace hangtrace::registers
+}  // namespace hangtrace::bpf

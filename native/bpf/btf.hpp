@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace hangtrace::registers {
+namespace hangtrace::bpf {
 
 /// Kinds of include/uapi/linux/btf.h that are asked for here.
 enum class BtfKind : std::uint8_t { structure = 4, union_ = 5, function = 12 };
@@ -29,6 +29,8 @@ class Btf {
   std::size_t type_count() const { return types_.size(); }
   /// The first type of that kind and name.
   std::optional<TypeId> find(BtfKind kind, std::string_view name) const;
+  /// Bytes of a struct or union; nullopt for other types.
+  std::optional<std::uint32_t> size(TypeId type) const;
   /// A member of a struct or union, also one of an unnamed struct or union in it; nullopt for bit fields.
   /// `type` may be a typedef or qualifier of what it is.
   std::optional<Member> member(TypeId type, std::string_view name) const;
@@ -57,4 +59,4 @@ class Btf {
   std::vector<std::uint32_t> types_;  // offsets in sections_; [0] is void
 };
 
-}  // namespace hangtrace::registers
+}  // namespace hangtrace::bpf

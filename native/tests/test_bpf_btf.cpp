@@ -4,10 +4,12 @@
 #include <string>
 #include <vector>
 
+#include "bpf/btf.hpp"
 #include "registers/bpf_program.hpp"
-#include "registers/btf.hpp"
 
-using namespace hangtrace::registers;
+using namespace hangtrace::bpf;
+using hangtrace::registers::task_offsets;
+using hangtrace::registers::task_program;
 
 namespace {
 
@@ -107,6 +109,8 @@ TEST_CASE("members are found through typedefs and unnamed structs, whatever lies
   CHECK(btf->type_count() == 24);
   const auto task = btf->find(BtfKind::structure, "task_struct");
   REQUIRE(task);
+  CHECK(btf->size(*task) == 64);
+  CHECK_FALSE(btf->size(23));  // a function
   constexpr std::array<std::string_view, 2> path{"se", "sum_exec_runtime"};
   REQUIRE(btf->member(*task, path));
   CHECK(btf->member(*task, path)->offset == 128 + 16);
