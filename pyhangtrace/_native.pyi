@@ -221,6 +221,21 @@ class Engine:
         For a return address ask for the byte before it. `function` is "" where debug information has no name.
         """
 
+class OpenFileStates(TypedDict):
+    # (pid, fd, inode, seconds that receiving may take, sending; None: for ever)
+    sockets: list[tuple[int, int, int, float | None, float | None]]
+    pipes: list[tuple[int, int, int, int, int]]  # (pid, fd, inode, bytes in it, bytes it takes)
+    status: tuple[str, str]  # of sockets, as in `rungs`
+
+class OpenFileReader:
+    """What only the kernel knows of sockets and pipes, by BPF; opens and keeps nothing of the target. Loaded at the
+    first question. Not for use by two threads at once.
+    """
+
+    def __init__(self, btf_path: str = "/sys/kernel/btf/vmlinux") -> None: ...
+    def read(self, wanted: Mapping[int, Sequence[int]]) -> OpenFileStates:
+        """Of the descriptors wanted of each pid; what is neither, or closed by now, is left out."""
+
 class NcclTaskCapture(TypedDict):
     """Numbers as in nccl.h; -1: it has none, or it is not recorded."""
 

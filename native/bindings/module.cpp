@@ -2,6 +2,7 @@
 
 #include "bindings/engine.hpp"
 #include "bindings/nccl.hpp"
+#include "bindings/open_files.hpp"
 #include "bindings/procfs.hpp"
 
 PYBIND11_MODULE(_native, module) {
@@ -9,4 +10,5 @@ PYBIND11_MODULE(_native, module) {
   hangtrace::bindings::define_procfs(module);
   hangtrace::bindings::define_engine(module);
   hangtrace::bindings::define_nccl(module);
+  hangtrace::bindings::define_open_files(module);
 }

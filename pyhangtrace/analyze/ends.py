@@ -63,7 +63,36 @@ def io_wait(
     if facts.socket is not None and not facts.socket.remote and sample.path is not None:
         # Not connected: the call says where to.
         wait = changed(wait, object=replace(wait.object, path=sample.path))
-    return _peers(scene, wait, facts, writing=writing)
+    sending = writing or scene.syscall(sample) == "connect"
+    limit = _limit(facts, sending=sending)
+    if limit is not None:
+        wait = changed(wait, evidence=(*wait.evidence, limit))
+    endless = _never_gives_up(facts, sending=sending)
+    return _peers(scene, wait, facts, writing=writing, endless=endless)
+
+
+def _limit(facts: FdFacts, *, sending: bool) -> str | None:
+    """The socket's own timeout in words, `None` if it is not known."""
+    if facts.timeouts is None:
+        return None
+    option = "SO_SNDTIMEO" if sending else "SO_RCVTIMEO"
+    limit_s = facts.timeouts.send_s if sending else facts.timeouts.receive_s
+    return f"gives up after {limit_s:g} s ({option})" if limit_s is not None else f"{option} is not set"
+
+
+def _never_gives_up(facts: FdFacts, *, sending: bool) -> bool:
+    """Whether it is known that only the other end of a socket can end a call on it.
+
+    TCP gives up connecting by itself, and, if so told (TCP_USER_TIMEOUT), what the other end does not take.
+    """
+    about, timeouts = facts.socket, facts.timeouts
+    if about is None or timeouts is None:
+        return False
+    if about.type not in ("stream", "seqpacket"):
+        return False  # whoever knows its name may send
+    if about.family.startswith("tcp") and (sending or about.state != "ESTABLISHED" or about.tx_queue != 0):
+        return False
+    return (timeouts.send_s if sending else timeouts.receive_s) is None
 
 
 def _file(scene: Scene, sample: ThreadSample, wait: Blocked, facts: FdFacts) -> Blocked:
@@ -125,7 +154,8 @@ def _is_outside(facts: FdFacts) -> bool:
     return False
 
 
-def _peers(scene: Scene, wait: Blocked, facts: FdFacts, *, writing: bool) -> Blocked:
+def _peers(scene: Scene, wait: Blocked, facts: FdFacts, *, writing: bool, endless: bool = False) -> Blocked:
+    """`endless`: it is known that the call on a socket has no timeout."""
     pid = wait.key[0]
     ends = holders.readers(facts) if writing else holders.writers(facts)
     others = tuple(end for end in ends if end != pid)
@@ -165,7 +195,8 @@ def _peers(scene: Scene, wait: Blocked, facts: FdFacts, *, writing: bool) -> Blo
     if left_open is not None:
         cause = Kind.IPC_NO_EOF
         evidence.append(_OUTLIVED if left_open is Confidence.LIKELY else _LEFT_BEHIND)
-    basis = Confidence.LIKELY if facts.socket or _woken_by_signal(scene, pid) else wait.basis
+    timed = facts.socket is not None and not endless
+    basis = Confidence.LIKELY if timed or _woken_by_signal(scene, pid) else wait.basis
     known = bool(others)
     remote = facts.socket is not None and not ends
     return changed(
@@ -174,7 +205,6 @@ def _peers(scene: Scene, wait: Blocked, facts: FdFacts, *, writing: bool) -> Blo
         cause=cause,
         targets=tuple((end, 0) for end in others),
         besides=tuple((end, 0) for end in ends) if others else (),
-        # A socket's own timeout (SO_RCVTIMEO, SO_SNDTIMEO) does not show from outside.
         basis=left_open or basis,
         holder=ReportHolder(pid=others[0], alive=not scene.exited(others[0])) if len(others) == 1 else None,
         candidates=tuple((end, 0) for end in others) if len(others) > 1 else (),

@@ -87,6 +87,8 @@ def condition(facts: FdFacts) -> str | None:
         return _ring(facts)
     if facts.kind is FdKind.MQUEUE and facts.queued is not None:
         return f"{facts.queued} bytes in it"
+    if facts.kind is FdKind.PIPE and facts.queued is not None and facts.capacity is not None:
+        return f"{facts.queued} of {facts.capacity} bytes in it"
     if facts.kind is FdKind.USERFAULTFD:
         return "a fault waits in it"
     if facts.socket is not None:

@@ -39,7 +39,7 @@ def _seconds(_context: click.Context, _parameter: click.Parameter, value: float 
     callback=_seconds,
     help="Look for so long. Default: 0.1 s, and up to 3 s while something still moves.",
 )
-@click.option("--no-bpf", is_flag=True, help="Use no eBPF: neither probes nor registers.")
+@click.option("--no-bpf", is_flag=True, help="Use no eBPF: no probes, registers or socket timeouts.")
 @click.option(
     "--allow-stop",
     is_flag=True,

@@ -12,6 +12,7 @@ from pyhangtrace.collect import (
     file_locks,
     files,
     ipc,
+    kernel_files,
     lock_files,
     mapped_places,
     nap_loops,
@@ -29,7 +30,7 @@ from pyhangtrace.model.groups import MpiFacts
 from pyhangtrace.model.kinds import SourceState, StackFrom
 from pyhangtrace.model.open_files import FdFacts, FileLock
 from pyhangtrace.model.process_table import ProcessTable
-from pyhangtrace.model.threads import TaskSample
+from pyhangtrace.model.threads import TaskSample, ThreadSample
 
 _SEARCH_S = 0.25  # for holders outside the job, among all processes of the host
 
@@ -48,7 +49,7 @@ class Seen:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Looker:
     """Takes looks. `job` are the members, whose age bounds what "older than the job" means; `began` is when the
-    first look was taken, None for the first one itself. `bpf`: whether eBPF may be used for registers; `stop`: the
+    first look was taken, None for the first one itself. `bpf`: whether eBPF may be used; `stop`: the
     processes of which threads may be stopped for a moment.
     """
 
@@ -75,6 +76,16 @@ class Looker:
         ]
         found = open_mpi.collect(self.reader, wanted, deadline_s=deadline_s) if wanted else {}
         return tuple(found[pid] for pid in sorted(found))
+
+    def _kernel_files(
+        self, samples: Sequence[ThreadSample], open_files: files.OpenFiles, deadline_s: float
+    ) -> kernel_files.KernelFiles:
+        # Of processes that only another root of /proc shows the kernel would be asked by the wrong ids.
+        if not self.bpf or self.proc_root != PROC:
+            return kernel_files.KernelFiles()
+        return kernel_files.collect(
+            self.reader, samples, open_files.described, machine=self.machine, deadline_s=deadline_s
+        )
 
     def look(self, pids: Sequence[int], *, before: Seen | None = None, deadline_s: float) -> Seen:
         """One look at these processes; each step gets what is left of the deadline."""
@@ -125,13 +136,16 @@ class Looker:
                 if (lock.device, lock.inode) not in known_paths and lock.inode in awaited
             }
         )
+        kernel = self._kernel_files(samples, open_files, left())
+        fds = tuple(kernel_files.complete(files.facts(open_files, samples), kernel))
+        samples = kernel_files.with_timeouts(samples, fds, machine=self.machine)
         samples = list(threads.with_later_moves(samples, self.proc_root))
         look = Look(
             mpi=self._mpi(pictures, before, left()),
             at_s=round(taken - self.began, 4) if self.began is not None else 0.0,
             threads=tuple(samples),
             tasks=tuple(task for shown in pictures.values() for task in shown.tasks),
-            fds=_distinct_fds((*files.servers(open_files, samples), *files.facts(open_files, samples))),
+            fds=_distinct_fds((*files.servers(open_files, samples), *fds)),
             ipc=queues,
             file_locks=file_locks.complete(locks, known_paths, open_files.openers, proc_root=self.proc_root),
             lock_files=lock_files.complete(
@@ -139,6 +153,7 @@ class Looker:
             ),
         )
         coverage = (
+            *((kernel.status,) if kernel.status is not None else ()),
             *distinct_coverage(status for shown in pictures.values() for status in shown.rungs),
             *_coverage(
                 sleep_problem=sleep_problem,

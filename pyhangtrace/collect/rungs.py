@@ -1,4 +1,4 @@
-"""Further ways to a thread's registers, as lines of coverage: what became of each, and what would help."""
+"""What only the kernel's tracing tells, as lines of coverage: what became of each way, and what would help."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pyhangtrace.model.kinds import SourceState
 EBPF = "ebpf registers"
 PERF = "perf samples"
 STOP = "thread stop"
+SOCKETS = "socket timeouts"
 
 _STATES = {
     "used": SourceState.USED,
@@ -18,9 +19,11 @@ _STATES = {
 }
 _FIXES = {
     (EBPF, SourceState.REFUSED): "run as root, or with CAP_BPF and CAP_PERFMON; or --allow-stop",
+    (SOCKETS, SourceState.REFUSED): "run as root, or with CAP_BPF and CAP_PERFMON",
     (PERF, SourceState.REFUSED): "run as root, or: sysctl -w kernel.perf_event_paranoid=2; or --allow-stop",
     (STOP, SourceState.REFUSED): "run as root; in a container also: --cap-add SYS_PTRACE",
     (EBPF, SourceState.ABSENT): "Linux 5.15 or newer, with CONFIG_DEBUG_INFO_BTF=y",
+    (SOCKETS, SourceState.ABSENT): "Linux 5.11 or newer (6.1 in a container), with CONFIG_DEBUG_INFO_BTF=y",
 }
 
 

@@ -34,6 +34,7 @@ _STATES = {
     10: "LISTEN",
     11: "CLOSING",
 }
+_TYPES = {1: "stream", 2: "dgram", 5: "seqpacket"}
 _TABLES = (("tcp", "tcp"), ("tcp6", "tcp6"), ("udp", "udp"), ("udp6", "udp6"))
 _LARGEST_TABLE = 32 << 20
 
@@ -174,6 +175,7 @@ def parse_inet(text: str, family: str) -> Iterator[tuple[int, SocketFacts]]:
                     remote=_address(words[2]),
                     tx_queue=int(transmit, 16),
                     rx_queue=int(receive, 16),
+                    type="stream" if family.startswith("tcp") else "dgram",
                 ),
             )
         except ValueError:
@@ -234,7 +236,7 @@ def parse_unix(data: bytes, found: list[tuple[int, SocketFacts]]) -> bool:
 
 
 def _unix_socket(body: bytes) -> tuple[int, SocketFacts]:
-    _, _, state, _, inode, _, _ = _SOCKET.unpack_from(body)
+    _, kind_of_socket, state, _, inode, _, _ = _SOCKET.unpack_from(body)
     name, peer, receive, transmit = "", None, None, None
     at = _SOCKET.size
     while at + _ATTRIBUTE.size <= len(body):
@@ -258,4 +260,5 @@ def _unix_socket(body: bytes) -> tuple[int, SocketFacts]:
         # A listener's numbers are connections waiting and the limit, not bytes.
         rx_queue=None if listening else receive,
         tx_queue=None if listening else transmit,
+        type=_TYPES.get(kind_of_socket, str(kind_of_socket)),
     )

@@ -20,9 +20,9 @@ class Holder:
 class SocketFacts:
     """A socket as the kernel's tables describe it.
 
-    `family`: unix, tcp, tcp6, udp, netlink, …; `state` in the kernel's words (LISTEN, ESTABLISHED,
-    SYN_SENT, …). `peer_inode` joins both ends on this host; of a socket that is not connected yet it is the
-    listener it asks. `rx_queue`/`tx_queue` in bytes, `peer_rx_queue` what lies unread at the other end.
+    `family`: unix, tcp, tcp6, udp, netlink, …; `type`: stream, seqpacket, dgram, …; `state` in the kernel's words
+    (LISTEN, ESTABLISHED, SYN_SENT, …). `peer_inode` joins both ends on this host; of a socket that is not connected
+    yet it is the listener it asks. `rx_queue`/`tx_queue` in bytes, `peer_rx_queue` what lies unread at the other end.
     """
 
     family: str
@@ -33,6 +33,15 @@ class SocketFacts:
     rx_queue: int | None = None
     tx_queue: int | None = None
     peer_rx_queue: int | None = None
+    type: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SocketTimeouts:
+    """Seconds after which a call on a socket gives up (SO_RCVTIMEO, SO_SNDTIMEO); `None`: never."""
+
+    receive_s: float | None
+    send_s: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +51,7 @@ class FdFacts:
     `others` are all other holders of the same pipe, socket, message queue or event counter (also this process' other
     descriptors), `peers` the holders of the other end of a socket, or the servers of a FUSE file system. `watches`
     are the descriptors in an epoll set. `queued` is the number of unread bytes in a socket or message queue. Of
-    a pipe the kernel tells it only to those who have it open, and having it open would change what it does.
+    a pipe, as of a socket's `timeouts`, only a BPF program can tell; so is `capacity`, the bytes that a pipe takes.
     `info` are the numbers that the kernel shows of the object (fdinfo), `mount` is where its file system is mounted,
     and from what ("/data from nas:/data").
     """
@@ -61,6 +70,7 @@ class FdFacts:
     watches: tuple[int, ...] = ()
     queued: int | None = None
     capacity: int | None = None
+    timeouts: SocketTimeouts | None = None
     fs_type: str | None = None
     mount: str | None = None
     info: tuple[tuple[str, int], ...] = ()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pyhangtrace.analyze.report import analyze
 from pyhangtrace.model.evidence import Evidence
 from pyhangtrace.model.kinds import Confidence, Kind, State
-from pyhangtrace.model.open_files import Holder
+from pyhangtrace.model.open_files import Holder, SocketFacts, SocketTimeouts
 from pyhangtrace.model.threads import ThreadSample
 from tests.unit.analyze import builders as b
 
@@ -64,15 +66,51 @@ def test_own_thread_may_write_into_a_set_that_is_watched() -> None:
     assert not verdict.cycle
 
 
-def test_receive_timeouts_of_sockets_do_not_show_so_sockets_prove_nothing() -> None:
+def sockets_in_a_circle(
+    timeouts: SocketTimeouts | None, about: SocketFacts, **limits: float
+) -> tuple[State, Kind | None, Confidence]:
     ends = [
-        b.connection(100, 5, 70, Holder(pid=101, mode="rw")),
-        b.connection(101, 6, 71, Holder(pid=100, mode="rw")),
+        replace(b.connection(pid, fd, inode, Holder(pid=other, mode="rw")), socket=about, timeouts=timeouts)
+        for pid, fd, inode, other in ((100, 5, 70, 101), (101, 6, 71, 100))
     ]
-    looks = b.twice(b.on_fd(100, fd=5), b.on_fd(101, fd=6), fds=ends)
+    looks = b.twice(b.on_fd(100, fd=5, **limits), b.on_fd(101, fd=6, **limits), fds=ends)
     verdict = analyze(b.evidence([b.process(100), b.process(101)], looks)).verdict
-    assert (verdict.state, verdict.cause, verdict.confidence) == (
-        State.HUNG,
-        Kind.IPC_CYCLE,
-        Confidence.LIKELY,
-    )
+    return verdict.state, verdict.cause, verdict.confidence
+
+
+STREAM = SocketFacts(family="unix", state="ESTABLISHED", type="stream")
+TCP = SocketFacts(family="tcp", state="ESTABLISHED", type="stream", rx_queue=0, tx_queue=0)
+ENDLESS = SocketTimeouts(receive_s=None, send_s=30.0)
+
+
+@pytest.mark.parametrize("about", [STREAM, replace(STREAM, type="seqpacket"), TCP])
+def test_sockets_without_a_timeout_are_waited_for_without_end(about: SocketFacts) -> None:
+    assert sockets_in_a_circle(ENDLESS, about) == (State.HUNG, Kind.IPC_CYCLE, Confidence.PROVEN)
+
+
+@pytest.mark.parametrize(
+    ("timeouts", "about"),
+    [
+        (None, STREAM),
+        (ENDLESS, replace(STREAM, type="")),
+        (ENDLESS, replace(STREAM, type="dgram")),  # others may send to it, too
+        (ENDLESS, replace(TCP, tx_queue=1)),  # TCP_USER_TIMEOUT
+        (ENDLESS, replace(TCP, state="CLOSE_WAIT")),
+    ],
+)
+def test_sockets_of_which_that_is_not_known_prove_nothing(
+    timeouts: SocketTimeouts | None, about: SocketFacts
+) -> None:
+    assert sockets_in_a_circle(timeouts, about) == (State.HUNG, Kind.IPC_CYCLE, Confidence.LIKELY)
+
+
+def test_sockets_with_a_timeout_of_an_hour_hang_until_then() -> None:
+    timeouts = SocketTimeouts(receive_s=3600.0, send_s=None)
+    found = sockets_in_a_circle(timeouts, STREAM, timeout_s=3600.0, remaining_s=3500.0)
+    assert found == (State.HUNG, Kind.IPC_CYCLE, Confidence.LIKELY)
+
+
+def test_sockets_with_a_timeout_of_seconds_are_no_deadlock() -> None:
+    timeouts = SocketTimeouts(receive_s=20.0, send_s=None)
+    state, _, _ = sockets_in_a_circle(timeouts, STREAM, timeout_s=20.0, remaining_s=12.0)
+    assert state is State.SLOW
