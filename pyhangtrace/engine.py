@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pyhangtrace.analyze import analyze, more_time_wanted, outsiders_wanted
 from pyhangtrace.collect import (
     gpu,
+    group_waits,
     host,
     looks,
     nccl,
@@ -275,14 +276,17 @@ class _Run:
         """Again after a longer window; within a short one they are where they were."""
         found = self.found
         before = found.groups
-        if before.after == 0 or (before.groups and len(found.seen) > before.after + 1):
-            found.groups = process_groups.collect(
-                self.reader,
-                found.living(found.group.members),
-                found.seen[-1].look.threads,
-                after=len(found.seen),
-                deadline_s=self._left(_GROUPS_S),
+        known = before.groups or before.waits
+        if before.after == 0 or (known and len(found.seen) > before.after + 1):
+            members, threads = found.living(found.group.members), found.seen[-1].look.threads
+            groups = process_groups.collect(
+                self.reader, members, threads, after=len(found.seen), deadline_s=self._left(_GROUPS_S)
             )
+            stores = {pid: place for pid in members if (place := found.store_address(pid)) is not None}
+            waits = group_waits.collect(
+                self.reader, members, threads, stores, deadline_s=self._left(_GROUPS_S)
+            )
+            found.groups = replace(groups, waits=waits)
 
     def _weigh(self) -> None:
         """Exact shares of memory, after the looks: should a walk get stuck, it costs no look."""

@@ -105,6 +105,12 @@ class Findings:
         """Microseconds for which the process was stopped, over all looks."""
         return sum(seen.pictures[pid].stopped_us for seen in self.seen if pid in seen.pictures)
 
+    def store_address(self, pid: int) -> tuple[str, int] | None:
+        """Where the environment of a process says that the store of its job is."""
+        known = dict(self.identities.get(pid, roles.Identity()).variables)
+        host, port = known.get("MASTER_ADDR"), known.get("MASTER_PORT", "")
+        return (host, int(port)) if host and port.isdecimal() and int(port) < 1 << 16 else None
+
     def evidence(self, *, unkillable: Sequence[int] = ()) -> Evidence:
         """What is known so far. `unkillable` are helpers that could not be ended."""
         host = self.host
@@ -140,6 +146,7 @@ class Findings:
             source=self.source,
             nccl=tuple(self.nccl),
             groups=self.groups.groups,
+            group_waits=self.groups.waits,
             ras=self.ras,
         )
 

@@ -84,6 +84,7 @@ class Blocked:
     asks: bool = False
     own_end: bool = False  # a pipe or pair whose only other end is in the same process
     from_stdin: bool = False  # reads standard input, and the other end is not the job's
+    answer: str | None = None  # what a try to reach the object comes to, as a clause
     evidence: tuple[str, ...] = ()
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pyhangtrace.analyze import holders, python_objects
-from pyhangtrace.analyze.blocked import CONNECT, Blocked, Standing, changed
-from pyhangtrace.analyze.calls import Call, Meaning, connects_to_store, has_function, path_has
+from pyhangtrace.analyze import group_waits, holders, python_objects
+from pyhangtrace.analyze.blocked import Blocked, Standing, changed
+from pyhangtrace.analyze.calls import Meaning, has_function, path_has
 from pyhangtrace.analyze.progress import GOES_ON, Progress, in_place
 from pyhangtrace.analyze.scene import Scene
 from pyhangtrace.analyze.sleeps import is_sleep
@@ -51,25 +51,15 @@ def group_call(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | 
         )
     if call.meaning in (Meaning.RENDEZVOUS, Meaning.STORE):
         return changed(
-            draft,
+            group_waits.rendezvous(scene, sample, draft),
             kind=WaitKind.RENDEZVOUS,
             standing=Standing.FIRM,
             cause=Kind.RENDEZVOUS_MISSING_RANK,
             basis=Confidence.LIKELY,
-            object=_store(scene, sample, call),
             ends_by_itself=False,
             progress=polling(draft),
         )
     return None
-
-
-def _store(scene: Scene, sample: ThreadSample, call: Call) -> WaitObject:
-    """What a rendezvous waits for: the store itself with its address, while it is not reached."""
-    if not connects_to_store(sample.frames):
-        return WaitObject(name=call.op)
-    known = dict(scene.processes[sample.pid].identity)
-    address, port = known.get("MASTER_ADDR"), known.get("MASTER_PORT")
-    return WaitObject(name=CONNECT, path=f"{address}:{port}" if address and port else None)
 
 
 def _spinning(scene: Scene, draft: Blocked) -> Progress:

@@ -178,6 +178,7 @@ _NATIVE: tuple[tuple[re.Pattern[str], Meaning, str, str], ...] = tuple(
         (r"\bconnectFullMesh\b|\bcreateAndConnectAllPairs\b", Meaning.RENDEZVOUS, "connect", "gloo"),
         (r"\bSocketConnectOp::tryConnect\b|\bTCPClient::connect\b", Meaning.RENDEZVOUS, "connect", "gloo"),
         (r"\bTCPStore::do(Wait|Get)\b", Meaning.STORE, "store", "gloo"),
+        (r"\bFileStore::(wait|get)\b", Meaning.STORE, "store", "gloo"),
         (r"\bmonitoredBarrier\b", Meaning.COLLECTIVE, "monitored_barrier", "gloo"),
         (r"\bRecvWork::wait\b", Meaning.RECV, "recv", "gloo"),
         (r"\bSendWork::wait\b", Meaning.SEND, "send", "gloo"),
@@ -360,6 +361,11 @@ def _recognise_native(frames: Sequence[Frame]) -> Call | None:
             meaning, op, backend = found
             best = Call(meaning, op, backend, frame, None, spins=backend == "mpi")
     return best
+
+
+def polls(call: Call | None) -> bool:
+    """Whether one who waits in this call is on the CPU all the while, or now and then to look again."""
+    return call is not None and (call.spins or "c10d::FileStore::" in call.frame.function)
 
 
 @lru_cache(maxsize=4096)

@@ -45,11 +45,11 @@ class Matched:
 def match(scene: Scene, waits: Mapping[Key, Blocked]) -> Matched:
     """Matches collectives, point-to-point calls and rendezvous over all ranks."""
     done = dict(waits)
-    _name_by_run_loop(scene, done)
+    groups = {False: process_groups(scene), True: communicators_of(scene)}
+    _name_later(scene, done, groups[False])
     parted = None
     found: list[Collective] = []
     by_object: dict[tuple[str, object], list[Key]] = {}
-    groups = {False: process_groups(scene), True: communicators_of(scene)}
     places: dict[Key, Place] = {}
     for key in sorted(done):
         wait = done[key]
@@ -122,24 +122,33 @@ def is_run_loop(sample: ThreadSample) -> bool:
     return any(_RUN_LOOP in frame.function for frame in sample.frames)
 
 
-def _name_by_run_loop(scene: Scene, waits: dict[Key, Blocked]) -> None:
-    # `work.wait()` of an asynchronous operation has no frame that names it; gloo's own thread is in it.
+def _name_later(scene: Scene, waits: dict[Key, Blocked], groups: Groups) -> None:
+    # `work.wait()` of an asynchronous operation has no frame that names it. The object it waits on does; where that was
+    # not read, gloo's own thread is in it.
     for key, wait in waits.items():
         if (
             wait.kind is WaitKind.COLLECTIVE
             and wait.call is not None
             and wait.call.op in ("unknown", "wait_tensor")
         ):
-            ops = {
-                op
-                for other in scene.threads_of(key[0])
-                if (sample := scene.thread(other)) is not None
-                and (op := gloo_work(sample.frames)) is not None
-            }
+            sample = scene.thread(key)
+            known = groups.work_of(sample) if sample is not None else None
+            ops = (
+                {known.work.op} if known is not None and known.work is not None else _run_loops(scene, key[0])
+            )
             if len(ops) == 1:
                 op = ops.pop()
                 call = replace(wait.call, op=op, later=True)
                 waits[key] = replace(wait, call=call, object=replace(wait.object, name=op))
+
+
+def _run_loops(scene: Scene, pid: int) -> set[str]:
+    """The operations that gloo's threads of a process are in."""
+    return {
+        op
+        for other in scene.threads_of(pid)
+        if (sample := scene.thread(other)) is not None and (op := gloo_work(sample.frames)) is not None
+    }
 
 
 def _front_of_rank(scene: Scene, waits: Mapping[Key, Blocked], rank: int) -> Key:
@@ -440,7 +449,8 @@ def _match_rendezvous(scene: Scene, waits: dict[Key, Blocked]) -> None:
     }
     if not inside:
         return
-    outside = tuple(rank for rank in _world(scene) if rank not in inside)
+    world = _world(scene)
+    outside = tuple(rank for rank in world if rank not in inside)
     fronts = tuple(_front_of_rank(scene, waits, rank) for rank in outside)
     left = left_early(scene, fronts, together=False)
     goal = tuple(key for key in fronts if key not in left)
@@ -452,6 +462,10 @@ def _match_rendezvous(scene: Scene, waits: dict[Key, Blocked]) -> None:
             continue
         connects = wait.object.name == CONNECT
         targets = tuple(key for key in goal if key in host) if connects else goal
+        if wait.peer is not None and wait.peer in world:
+            # Its key is missing. Others who are in no rendezvous may be missing too: keys are asked for one by one.
+            own = _front_of_rank(scene, waits, wait.peer)
+            targets = goal if own in goal else (own,)
         of_key = wait.call is not None and wait.call.meaning is Meaning.STORE and not connects
         if of_key and (behind := _waiting_for(waits, key)).intersection(targets):
             # Who sets a key is not recorded: those who wait for this rank may have meant to do it later, or never.

@@ -53,6 +53,10 @@ def match_group(
     for key in sorted(key for key, place in places.items() if place.group == group):
         operation = places[key].operation
         by_number.setdefault(operation.sequence if operation is not None else None, []).append(key)
+    unrecorded = any(not facts.recorded for each in groups.of_pid.values() if (facts := each.get(group)))
+    if unrecorded and None in by_number:
+        # Numbers of some alone do not tell who is behind.
+        by_number = {None: sorted(key for keys in by_number.values() for key in keys)}
     matcher = _Matcher(scene, groups, waits, places, group, backend, uncertain, found)
     for number in sorted(by_number, key=lambda each: -1 if each is None else each):
         matcher.match(number, by_number[number])
@@ -126,7 +130,7 @@ class _Matcher:
             stands = speaker in self.waits and self.waits[speaker].standing is Standing.STOPPED
             if rank in come and not stands:
                 continue
-            if facts is not None and facts.recorded and number is not None and facts.begun >= number:
+            if facts is not None and number is not None and facts.begun >= number:
                 # It did its part, unless it was stopped in the middle of it.
                 if stands and rank in come:
                     absent[rank] = speaker
@@ -162,7 +166,7 @@ class _Matcher:
         operation = next((call.operation for call in side if call.operation is not None), None)
         roots = {root for key in waiting if (root := self.waits[key].peer) is not None}
         name = f"c{len(self.found)}"
-        sources = ("stack",) if operation is None else ("stack", "flight recorder")
+        sources = ("stack",) if operation is None else ("stack", operation.source)
         self.found.append(
             Collective(
                 id=name,
@@ -198,7 +202,7 @@ class _Matcher:
         if operation is None:
             return (words,)
         return (
-            f"{words}: {operation.op} number {operation.sequence} has begun and not ended (flight recorder)",
+            f"{words}: {operation.op} number {operation.sequence} has begun and not ended ({operation.source})",
         )
 
     def _mismatched(self, call: _Call) -> Mismatched:
@@ -215,10 +219,13 @@ class _Matcher:
 
 def _difference(calls: Sequence[_Call]) -> Kind | None:
     """Whether those who came asked for different things."""
-    recorded = {call.operation.op for call in calls if call.operation is not None}
-    if len(recorded) > 1 or len({call.op for call in calls if call.said}) > 1:
+    known = [call.operation for call in calls if call.operation is not None]
+    recorded = {operation.op for operation in known}
+    # Two sources may have two names for the same.
+    differ = len(recorded) > 1 and len({operation.source for operation in known}) == 1
+    if differ or len({call.op for call in calls if call.said}) > 1:
         return Kind.COLLECTIVE_OP_MISMATCH
-    sizes = {_size(call.operation) for call in calls if call.operation is not None}
+    sizes = {size for operation in known if (size := _size(operation)) is not None}
     if recorded <= _SAME_SIZE and len(sizes) > 1:
         return Kind.COLLECTIVE_SIZE_MISMATCH
     return None

@@ -8,12 +8,13 @@ does not.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pyhangtrace.analyze.calls import Call, Meaning, path_has
 from pyhangtrace.analyze.frame_values import by_frame
+from pyhangtrace.analyze.group_waits import group_waits
 from pyhangtrace.analyze.scene import Scene
-from pyhangtrace.model.groups import PendingOperation, ProcessGroupFacts
+from pyhangtrace.model.groups import GroupWait, PendingOperation, ProcessGroupFacts
 from pyhangtrace.model.ranks import fold
 from pyhangtrace.model.threads import ThreadSample
 
@@ -65,6 +66,7 @@ class Groups:
     pid_of: Mapping[int, int]
     rank_of: Mapping[int, int]  # the other way round
     is_mpi: bool = False
+    waits: Mapping[tuple[int, int], GroupWait] = field(default_factory=dict)
 
     def facts(self, pid: int, group: Group) -> ProcessGroupFacts | None:
         """What a process' memory says of a group."""
@@ -84,6 +86,9 @@ class Groups:
             return self._of_mpi(sample, call, known)
         is_p2p = call.meaning in (Meaning.SEND, Meaning.RECV)
         unnamed = call.op in UNNAMED or call.later
+        wait = self.work_of(sample)
+        if wait is not None:
+            return self.of_work(sample, wait, known)
         group = _by_locals(sample, known)
         if group is None:
             pending = {each for each, facts in known.items() if _open(facts, is_p2p=is_p2p)}
@@ -101,6 +106,41 @@ class Groups:
         if operation is not None and not unnamed and not is_p2p and not may_be(call.op, operation.op):
             operation = None
         return Place(group=group, operation=operation)
+
+    def work_of(self, sample: ThreadSample) -> GroupWait | None:
+        """The operation whose object a thread sleeps on, where it was read."""
+        wait = self.waits.get((sample.pid, sample.tid))
+        asleep_on = sample.lock.address if sample.lock is not None else None
+        return wait if wait is not None and wait.work is not None and wait.condition == asleep_on else None
+
+    def of_work(
+        self, sample: ThreadSample, wait: GroupWait, known: Mapping[Group, ProcessGroupFacts]
+    ) -> Place | None:
+        """The group of this size in which the process has this place; of several the one that a local names, or that
+        the recorder knows to be in this operation.
+        """
+        work = wait.work
+        if work is None:
+            return None
+        own = self.rank_of.get(sample.pid)
+        fitting = {
+            group: facts
+            for group, facts in known.items()
+            if own in group.ranks and len(group.ranks) == wait.size and group.ranks.index(own) == wait.rank
+        }
+        recorded = {
+            group: each
+            for group, facts in fitting.items()
+            for each in _open(facts, is_p2p=False)
+            if each.sequence == work.sequence
+        }
+        group = _by_locals(sample, fitting)
+        if group is None and len(fitting) == 1:
+            group = next(iter(fitting))
+        elif group is None and all(facts.recorded for facts in fitting.values()):
+            same = [each for each, operation in recorded.items() if operation.op == work.op]
+            group = same[0] if len(same) == 1 else None
+        return Place(group=group, operation=recorded.get(group, work)) if group is not None else None
 
     def _of_mpi(
         self, sample: ThreadSample, call: Call, known: Mapping[Group, ProcessGroupFacts]
@@ -160,7 +200,25 @@ def communicators_of(scene: Scene) -> Groups:
 
 def groups_of(scene: Scene) -> Groups:
     """Indexes what the evidence says of process groups."""
-    return _index(scene, scene.evidence.groups)
+    return _with_begun(scene, _index(scene, scene.evidence.groups))
+
+
+def _with_begun(scene: Scene, groups: Groups) -> Groups:
+    """Who waits for an operation has begun it and all before it, also where no recorder counts them."""
+    groups = replace(groups, waits=group_waits(scene))
+    begun: dict[int, dict[Group, ProcessGroupFacts]] = {}
+    for (pid, tid), wait in sorted(groups.waits.items()):
+        sample = scene.thread((pid, tid))
+        known = groups.of_pid.get(pid)
+        if sample is None or known is None or wait.work is None or groups.work_of(sample) is None:
+            continue
+        place = groups.of_work(sample, wait, known)
+        if place is not None:
+            own = begun.setdefault(pid, dict(known))
+            own[place.group] = replace(
+                own[place.group], begun=max(own[place.group].begun, wait.work.sequence)
+            )
+    return replace(groups, of_pid={**groups.of_pid, **begun})
 
 
 def _index(scene: Scene, found: Sequence[ProcessGroupFacts], *, is_mpi: bool = False) -> Groups:

@@ -20,7 +20,7 @@ from pyhangtrace.analyze import (
     teams,
 )
 from pyhangtrace.analyze.blocked import Blocked, Standing, changed
-from pyhangtrace.analyze.calls import Meaning, has_stack, recognise
+from pyhangtrace.analyze.calls import Meaning, has_stack, polls, recognise
 from pyhangtrace.analyze.describe import describe_call, describe_lock, describe_syscall
 from pyhangtrace.analyze.progress import DEAD, Progress, gil_wait, is_ready, progress
 from pyhangtrace.analyze.scene import Key, Scene
@@ -93,8 +93,8 @@ def _telling(samples: Sequence[ThreadSample]) -> ThreadSample:
     if not is_ready(last) or has_stack(last):
         return last
     calls = [recognise(sample.frames) for sample in samples if has_stack(sample)]
-    polls = {(call.op, call.meaning) if call is not None and call.spins else None for call in calls}
-    if len(polls) != 1 or None in polls:
+    found = {(call.op, call.meaning) if call is not None and polls(call) else None for call in calls}
+    if len(found) != 1 or None in found:
         return last
     return next(sample for sample in reversed(samples) if has_stack(sample))
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pyhangtrace.analyze.blocked import CONNECT, Blocked
 from pyhangtrace.analyze.calls import first_own_frame
 from pyhangtrace.analyze.finding import Case, Finding, Named, is_whole, threads_of_cycle
+from pyhangtrace.analyze.group_waits import STORE
 from pyhangtrace.analyze.phase import phase_of
 from pyhangtrace.analyze.process_groups import DEFAULT_GROUP
 from pyhangtrace.analyze.python_objects import FUTURE
@@ -150,9 +151,12 @@ def waiting(case: Case, key: Key) -> str:
     if (wait.object.name or "").startswith("asyncio."):
         thing = f"an {wait.object.name}"
     if wait.kind is WaitKind.RENDEZVOUS and wait.object.name == CONNECT:
-        thing = f"an answer of the store at {wait.object.path or 'its address'}, which it tries to reach"
-    if wait.kind is WaitKind.RENDEZVOUS and wait.object.name == "store":
-        thing = "a key of the store"
+        there = wait.answer or "which it tries to reach"
+        thing = f"an answer of the store at {wait.object.path or 'its address'}, {there}"
+    if wait.kind is WaitKind.RENDEZVOUS and wait.object.name == STORE:
+        thing = _of_store(wait)
+    if wait.kind is WaitKind.RENDEZVOUS and wait.object.peer_rank is not None:
+        thing = f"rank {wait.object.peer_rank} to join"
     if wait.cause is Kind.WORKER_STUCK:
         thing = "its worker processes"
     if wait.kind is WaitKind.GPU and wait.object.name is not None:
@@ -170,6 +174,13 @@ def waiting(case: Case, key: Key) -> str:
 
 def _note(wait: Blocked) -> str:
     return f", while {wait.note}" if wait.note is not None else ""
+
+
+def _of_store(wait: Blocked) -> str:
+    keys = wait.object.path
+    if keys is None:
+        return "a key of the store"
+    return f"the key{'s' if ', ' in keys else ''} {keys} of the store"
 
 
 def _knot_of_tasks(tasks: str) -> str:
@@ -362,13 +373,22 @@ def _victims(case: Case, finding: Finding, *, verb: str = "") -> str:
     oldest = max(
         (wait.since_s or 0.0 for key in finding.victims if (wait := case.waits.get(key))), default=0.0
     )
-    waits = [case.waits.get(key) for key in finding.victims]
-    names = {
-        wait.object.name if wait is not None and wait.kind is WaitKind.COLLECTIVE else None for wait in waits
-    }
-    name = names.pop() if len(names) == 1 else None
-    op = f" in {name}" if name else ""
+    told = {_in_what(case.waits.get(key)) for key in finding.victims}
+    op = told.pop() if len(told) == 1 else ""
     return f"{words}{verb}{op}{f' for {duration(oldest)}' if oldest >= 1 else ''}"
+
+
+def _in_what(wait: Blocked | None) -> str:
+    """What a victim is in, as far as one may say it of several at once."""
+    if wait is None:
+        return ""
+    if wait.kind is WaitKind.COLLECTIVE and wait.object.name:
+        return f" in {wait.object.name}"
+    if wait.kind is WaitKind.RENDEZVOUS and wait.object.name == STORE and wait.object.path:
+        return f" for {_of_store(wait)}"
+    if wait.kind is WaitKind.RENDEZVOUS and wait.object.name not in (None, CONNECT, STORE):
+        return f" in {(wait.object.name or '').lstrip('_')}"
+    return ""
 
 
 def _behind(case: Case, finding: Finding) -> str:

@@ -88,6 +88,11 @@ _NAMED: dict[str, tuple[str, ...]] = {
     "gather": ("dst", "group_dst", "group"),
     "scatter": ("src", "group_src", "group"),
     "monitored_barrier": ("group_to_use", "group"),
+    # The store that is tried to be reached, and how many have come to a barrier of its own
+    "_create_c10d_store": ("hostname", "port"),
+    "_store_based_barrier": ("worker_count", "world_size"),
+    # Members of a group that is made; none are all
+    "_new_process_group_helper": ("global_ranks_in_group[]",),
     "_verify_param_shape_across_processes": ("process_group",),
     "_sync_module_states": ("process_group",),
     "_sync_params_and_buffers": ("process_group",),

@@ -20,7 +20,7 @@ from pyhangtrace.collect.memory import Read, cpp_string, of_process
 from pyhangtrace.collect.procfs import printable
 from pyhangtrace.collect.stacks import native_engine
 from pyhangtrace.model.evidence import SourceStatus
-from pyhangtrace.model.groups import PendingOperation, ProcessGroupFacts
+from pyhangtrace.model.groups import GroupWait, PendingOperation, ProcessGroupFacts
 from pyhangtrace.model.kinds import SourceState
 from pyhangtrace.model.threads import ThreadSample
 
@@ -97,10 +97,13 @@ def _problem(recorded: Sequence[flight_recorder.Recorded]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """The groups, by pid and name, and what became of the flight recorder. `after` so many looks they were read."""
+    """The groups, by pid and name, what became of the flight recorder, and what threads wait for in them. They were
+    read `after` so many looks.
+    """
 
     groups: tuple[ProcessGroupFacts, ...] = ()
     coverage: tuple[SourceStatus, ...] = ()
+    waits: tuple[GroupWait, ...] = ()
     after: int = 0
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from pyhangtrace.model.gpu import CudaProcess, DriverFacts, GpuFacts
-from pyhangtrace.model.groups import MpiFacts, ProcessGroupFacts
+from pyhangtrace.model.groups import GroupWait, MpiFacts, ProcessGroupFacts
 from pyhangtrace.model.host import CgroupFacts, HostFacts, MappedFile
 from pyhangtrace.model.kinds import SourceState
 from pyhangtrace.model.nccl import NcclPicture
@@ -97,6 +97,7 @@ class Evidence:
     cost: Cost = field(default_factory=Cost)
     source: tuple[SourcePlace, ...] = ()
     groups: tuple[ProcessGroupFacts, ...] = ()
+    group_waits: tuple[GroupWait, ...] = ()
     ras: RasAnswer | None = None
     nccl: tuple[NcclPicture, ...] = ()  # in order of time; empty where nobody has libnccl loaded
 

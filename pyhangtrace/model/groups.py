@@ -9,7 +9,8 @@ from dataclasses import dataclass
 class PendingOperation:
     """An operation that a process group was given and that has not ended. `inputs` and `outputs` are shapes of tensors.
 
-    `sequence` counts the collectives of the group, or its point-to-point operations, from 1 on.
+    `sequence` counts the collectives of the group, or its point-to-point operations, from 1 on. `source` is where it is
+    known from: the "flight recorder", or the "gloo memory" of the operation itself.
     """
 
     op: str
@@ -19,6 +20,7 @@ class PendingOperation:
     inputs: tuple[tuple[int, ...], ...] = ()
     outputs: tuple[tuple[int, ...], ...] = ()
     dtype: str | None = None
+    source: str = "flight recorder"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +45,28 @@ class ProcessGroupFacts:
     begun: int = 0
     pending: tuple[PendingOperation, ...] = ()
     awaits: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupWait:
+    """What the memory of a process says of what one of its threads waits for in torch.distributed.
+
+    `keys` of the store as the program asked for them, `full_keys` as the store has them. `work` is the operation whose
+    object the thread waits on, at the condition `condition`; `rank` is the own rank in its group, of `size` members.
+    `address` is that of a store that is not reached, `answer` why not as far as this host shows it: "nobody listens",
+    "no answer".
+    """
+
+    pid: int
+    tid: int
+    keys: tuple[str, ...] = ()
+    full_keys: tuple[str, ...] = ()
+    condition: int | None = None
+    work: PendingOperation | None = None
+    rank: int | None = None
+    size: int | None = None
+    address: str | None = None
+    answer: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -68,6 +68,7 @@ class Facts:
     missing: frozenset[int] | None = None  # of one of the collectives
     op: str | None = None  # of that collective
     group: str | None = None  # of that collective
+    says: tuple[str, ...] = ()  # words that the summary must have
     memory: frozenset[str] = frozenset({"normal", "rss_illusion"})
     cleared: tuple[str, ...] = ()  # suspects that must be cleared, by prefix
 

@@ -70,6 +70,9 @@ def judge(
     _check_chain(report, facts, members, findings)
     _check_collective(report, facts, findings)
     _check_memory(report, facts, findings)
+    for words in facts.says:
+        if words not in verdict["summary"]:
+            findings.left_open.append(f"does not say: {words}")
     return _conclude(findings)
 
 

@@ -86,6 +86,30 @@ DIFFER = knot(
     4,
     (2, 3),
 )
+ASYNC = lacking(
+    "async_in_two_groups",
+    "work of two groups was begun; the rank that sleeps has come to neither",
+    3,
+    4,
+    missing=frozenset({3}),
+    group="dp",
+)
+OUT_OF_ORDER = lacking(
+    "waits_out_of_order",
+    "two operations were begun and the second one is waited for",
+    1,
+    3,
+    op="all_gather",
+    missing=frozenset({1}),
+)
+GRID_RING = knot(
+    "ring_of_a_grid",
+    "four ranks as two by two, two of them use their groups in opposite order",
+    "collective.group_cycle",
+    4,
+    (0, 1, 2, 3),
+    cycle=True,
+)
 
 CASES = (
     TP,
@@ -94,13 +118,8 @@ CASES = (
     unrecorded(RING),
     DIFFER,
     unrecorded(DIFFER),
-    lacking(
-        "async_in_two_groups",
-        "work of two groups was begun; the rank that sleeps has come to neither",
-        3,
-        4,
-        missing=frozenset({3}),
-    ),
+    ASYNC,
+    unrecorded(ASYNC),
     lacking("functional_in_group", "a functional collective of a group", 2, 4, op="all_reduce", group="tp"),
     lacking("objects_of_group", "broadcast_object_list of a group", 0, 4, slow=True, group="tp"),
     replace(
@@ -153,7 +172,63 @@ CASES = (
     replace(
         lacking("key_never_set", "a key of the store", 0, 3),
         programs=(train(ranks=3, op="key_never_set", rank0=SLEEPS, rank1=Waits.POLL, rank2=Waits.POLL),),
-        facts=hung("rendezvous.missing_rank", "timer", culprit=("rank0",), victims=("rank1", "rank2")),
+        facts=hung(
+            "rendezvous.missing_rank",
+            "timer",
+            culprit=("rank0",),
+            victims=("rank1", "rank2"),
+            says=("for the key ready of the store",),
+        ),
+    ),
+    replace(
+        lacking("keys_of_ranks", "keys of the store, one of each rank", 2, 3),
+        programs=(train(ranks=3, op="keys_of_ranks", rank0=Waits.POLL, rank1=Waits.POLL, rank2=SLEEPS),),
+        facts=hung(
+            "rendezvous.missing_rank",
+            "timer",
+            culprit=("rank2",),
+            victims=("rank0", "rank1"),
+            says=("for the keys loaded/0, loaded/1, loaded/2 of the store",),
+        ),
+    ),
+    replace(
+        lacking("key_in_a_file", "a key of a store that is a file", 0, 3),
+        programs=(
+            train(
+                ranks=3, op="key_in_a_file", path="{scratch}/store", rank0=SLEEPS, rank1=SLEEPS, rank2=SLEEPS
+            ),
+        ),
+        facts=hung(
+            "rendezvous.missing_rank",
+            "timer",
+            culprit=("rank0",),
+            victims=("rank1", "rank2"),
+            says=("for the key ready of the store",),
+        ),
+    ),
+    OUT_OF_ORDER,
+    unrecorded(OUT_OF_ORDER),
+    GRID_RING,
+    unrecorded(GRID_RING),
+    knot(
+        "sharded_step_skipped",
+        "a rank leaves out a step of a model of FSDP2",
+        "collective.op_mismatch",
+        3,
+        (0, 1, 2),
+    ),
+    knot(
+        "placements_differ",
+        "a DTensor is replicated from shards on two ranks, from sums on the third",
+        "collective.op_mismatch",
+        3,
+        (0, 1, 2),
+    ),
+    replace(
+        lacking(
+            "stage_stuck", "the middle stage of torch's pipeline schedule sleeps in its forward pass", 1, 3
+        ),
+        facts=hung("p2p.unmatched", "timer", culprit=("rank1",), victims=("rank0", "rank2")),
     ),
     Case(
         kind="groups-spawned-ranks",

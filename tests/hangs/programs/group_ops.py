@@ -192,6 +192,99 @@ def key_never_set(job, role):
     dist.PrefixStore("weights", dist.distributed_c10d._get_default_store()).get("ready")
 
 
+def keys_of_ranks(job, role):
+    """All wait for a key of each rank; rank 2 does not set its own."""
+    store = dist.distributed_c10d._get_default_store()
+    if job.rank == 2:
+        late.sleep(role, None)
+    store.set(f"loaded/{job.rank}", "1")
+    announce.member(role)
+    store.wait([f"loaded/{rank}" for rank in range(job.world_size)])
+
+
+def key_in_a_file(job, role):
+    """All but rank 0 wait for a key of a store that is a file."""
+    if job.rank == 0:
+        late.sleep(role, None)
+    store = dist.FileStore(job.path, job.world_size)
+    announce.member(role)
+    store.get("ready")
+
+
+def waits_out_of_order(job, role):
+    """Two operations were begun, and the second one is waited for."""
+    if job.rank == 1:
+        late.sleep(role, None)
+    parts = [torch.zeros(4) for _ in range(job.world_size)]
+    first = dist.all_reduce(torch.ones(4), async_op=True)
+    second = dist.all_gather(parts, torch.ones(4), async_op=True)
+    announce.member(role)
+    second.wait()
+    first.wait()
+
+
+def ring_of_a_grid(job, role):
+    """Ranks 0 and 3 use their data-parallel group first, 1 and 2 their tensor-parallel one."""
+    tp, dp = grid(job)
+    announce.member(role)
+    for group in (dp, tp) if job.rank in (0, 3) else (tp, dp):
+        dist.all_reduce(torch.ones(4), group=group)
+
+
+def sharded_step_skipped(job, role):
+    """Rank 1 leaves out a step of a model of FSDP2 and is at the barrier, the others gather its parameters."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    model = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.Linear(16, 16))
+    mesh = init_device_mesh("cpu", (job.world_size,))
+    for layer in model:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    announce.member(role)
+    for _step in range(1 if job.rank == 1 else 2):
+        model(torch.ones(2, 16)).sum().backward()
+    dist.barrier()
+
+
+def placements_differ(job, role):
+    """A DTensor is replicated from shards on two ranks, from partial sums on the third."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+
+    mesh = init_device_mesh("cpu", (job.world_size,))
+    placement = Partial() if job.rank == 1 else Shard(0)
+    tensor = DTensor.from_local(torch.ones(8, 8), mesh, [placement], run_check=False)
+    announce.member(role)
+    tensor.redistribute(mesh, [Replicate()]).to_local().sum().item()
+    dist.barrier()
+
+
+def stage_stuck(job, role):
+    """The middle stage of torch's pipeline schedule sleeps in its forward pass."""
+    from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
+
+    stuck = []
+
+    class Layer(torch.nn.Linear):
+        def forward(self, batch):
+            if job.rank == 1 and stuck:
+                late.sleep(role, None)
+            return super().forward(batch)
+
+    stage = PipelineStage(Layer(16, 16), job.rank, job.world_size, torch.device("cpu"))
+    schedule = ScheduleGPipe(stage, n_microbatches=2, loss_fn=torch.nn.MSELoss())
+    batch = torch.ones(4, 16)
+    for step in range(2):
+        if step == 1:
+            stuck.append(True)
+            if job.rank != 1:
+                announce.member(role)
+        inputs = (batch,) if job.rank == 0 else ()
+        last = {"target": batch} if job.rank == job.world_size - 1 else {}
+        schedule.step(*inputs, **last)
+
+
 def groups_at_full_speed(job, role):
     """Healthy: operations of two groups under way at a time, and messages along the pipeline."""
     tp, dp = grid(job)
@@ -239,6 +332,13 @@ OPS = {
         fsdp_lacks_one,
         dtensor_lacks_one,
         key_never_set,
+        keys_of_ranks,
+        key_in_a_file,
+        waits_out_of_order,
+        ring_of_a_grid,
+        sharded_step_skipped,
+        placements_differ,
+        stage_stuck,
         groups_at_full_speed,
         idle_group_engine,
     )

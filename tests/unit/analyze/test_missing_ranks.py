@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from pyhangtrace.analyze import analyze
+from pyhangtrace.model.groups import GroupWait
 from pyhangtrace.model.host import HostFacts, OomKill
-from pyhangtrace.model.kinds import Confidence, Kind, Part, Role, State
+from pyhangtrace.model.kinds import Confidence, Kind, Part, Role, State, WaitKind
 from pyhangtrace.model.open_files import FileLock
 from pyhangtrace.model.processes import RankClaim
+from pyhangtrace.model.threads import NamedValue
 from pyhangtrace.render.text.headline import headline_title
 from tests.unit.analyze import builders as b
 
@@ -318,3 +320,98 @@ def test_a_send_and_a_receive_of_two_that_do_not_meet_are_no_order_of_calls() ->
     verdict = analyze(b.evidence(b.ranks(2), b.twice(*threads))).verdict
     assert verdict.cause is Kind.P2P_UNMATCHED
     assert "by tag, group or type" in verdict.next_steps[0]
+
+
+def test_the_key_that_is_waited_for_is_told_and_who_sets_it_is_not_guessed() -> None:
+    waits = GroupWait(pid=101, tid=101, keys=("ready",), full_keys=("default_pg/0//weights/ready",))
+    threads = [b.asleep(100, seconds=7200), *in_store(101)]
+    report = analyze(b.evidence(b.ranks(2), b.twice(*threads), group_waits=(waits,)))
+    assert [who.rank for who in report.verdict.culprits] == [0]
+    assert "keeps rank 1 waiting for the key ready of the store" in report.verdict.summary
+    (wait,) = (one for one in report.waits if one.kind is WaitKind.RENDEZVOUS)
+    assert wait.object.path == "ready"
+    assert "key of the store: default_pg/0//weights/ready" in wait.evidence
+
+
+def test_of_many_keys_some_are_told() -> None:
+    keys = tuple(f"arrived/{number}" for number in range(9))
+    waits = GroupWait(pid=101, tid=101, keys=keys, full_keys=keys)
+    threads = [b.asleep(100, seconds=7200), *in_store(101)]
+    summary = analyze(b.evidence(b.ranks(2), b.twice(*threads), group_waits=(waits,))).verdict.summary
+    assert "for the keys arrived/0, arrived/1, arrived/2, arrived/3 and 5 more of the store" in summary
+
+
+IN_FILE_STORE = (
+    b.native("nanosleep"),
+    b.native("c10d::FileStore::get(std::__cxx11::basic_string<char> const&)"),
+    b.py("work"),
+)
+
+
+def test_a_store_that_is_a_file_is_looked_into_again_and_again_and_still_waited_for() -> None:
+    naps = [
+        b.sleeper(101, frames=IN_FILE_STORE, syscall=b.SLEEP, timeout_s=0.01, run_ns=run, slices=run)
+        for run in (10, 20)
+    ]
+    asleep = b.asleep(100, seconds=7200)
+    looks = (b.look(asleep, naps[0]), b.look(asleep, naps[1], at=0.5))
+    verdict = analyze(b.evidence(b.ranks(2), looks)).verdict
+    assert (verdict.state, verdict.symptom) == (State.HUNG, Kind.RENDEZVOUS_MISSING_RANK)
+    assert [who.rank for who in verdict.culprits] == [0]
+
+
+MESHED = (
+    b.native("c10d::TCPStore::doWait(c10::ArrayRef<std::string>, std::chrono::duration<long>)"),
+    b.native("gloo::transport::tcp::Context::createAndConnectAllPairs(gloo::IStore&)"),
+    b.py("_new_process_group_helper", b.C10D),
+    b.py("new_group", b.C10D),
+    b.py("work"),
+)
+
+
+def meshing(pid: int, members: tuple[int, ...]) -> Any:
+    """A rank that makes a group and waits for the key of a member of it."""
+    local = NamedValue(
+        function="_new_process_group_helper",
+        name="global_ranks_in_group[]",
+        value=None,
+        type="list",
+        address=0x10,
+        length=len(members),
+        members=members,
+    )
+    return b.sleeper(pid, frames=MESHED, syscall=b.POLL, named_values=(local,))
+
+
+def test_the_key_of_a_member_names_the_rank_that_has_not_come() -> None:
+    """Rank 1 has been in the group and waits for something else of the store."""
+    waits = (
+        GroupWait(pid=100, tid=100, keys=("1",), full_keys=("default_pg/0//1//cpu//0/1",)),
+        GroupWait(pid=102, tid=102, keys=("ready",), full_keys=("ready",)),
+    )
+    threads = [
+        meshing(100, (0, 2)),
+        b.sleeper(101, frames=RUN_LOOP),
+        b.sleeper(102, frames=IN_STORE, syscall=b.POLL),
+    ]
+    report = analyze(b.evidence(b.ranks(3), b.twice(*threads), group_waits=waits))
+    wait = next(one for one in report.waits if one.pid == 100)
+    assert wait.object.peer_rank == 2
+
+
+def test_a_number_that_is_no_members_names_nobody() -> None:
+    waits = (GroupWait(pid=100, tid=100, keys=("7",), full_keys=("default_pg/0//1//cpu//0/7",)),)
+    threads = [meshing(100, (0, 2)), b.asleep(101, seconds=7200)]
+    report = analyze(b.evidence(b.ranks(2), b.twice(*threads), group_waits=waits))
+    assert next(one for one in report.waits if one.pid == 100).object.peer_rank is None
+
+
+def test_an_address_where_nobody_listens_is_told() -> None:
+    waits = tuple(
+        GroupWait(pid=pid, tid=pid, address="127.0.0.1:29500", answer="nobody listens") for pid in (100, 101)
+    )
+    ranks = [b.rank(100 + number, number, 2, identity=AT_STORE) for number in (0, 1)]
+    looks = b.twice(connecting(100), connecting(101))
+    report = analyze(b.evidence(ranks, looks, group_waits=waits))
+    assert report.verdict.cause is Kind.RENDEZVOUS_UNREACHABLE
+    assert "the store at 127.0.0.1:29500, where nobody listens" in report.verdict.summary

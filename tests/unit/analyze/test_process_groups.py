@@ -7,10 +7,10 @@ from typing import Any
 
 from pyhangtrace.analyze import analyze
 from pyhangtrace.model.evidence import Evidence
-from pyhangtrace.model.groups import PendingOperation, ProcessGroupFacts
+from pyhangtrace.model.groups import GroupWait, PendingOperation, ProcessGroupFacts
 from pyhangtrace.model.kinds import Confidence, FdKind, Kind, Part, State
 from pyhangtrace.model.open_files import FdFacts, FileLock
-from pyhangtrace.model.threads import NamedValue, ThreadSample
+from pyhangtrace.model.threads import LockFacts, NamedValue, ThreadSample
 from tests.unit.analyze import builders as b
 
 WORLD, TP = 0x100, 0x200
@@ -327,3 +327,65 @@ def test_where_all_have_entered_nobody_is_told_to() -> None:
     steps = "\n".join(analyze(evidence(*threads, groups=groups, count=2)).verdict.next_steps)
     assert "who should enter" not in steps
     assert "compare what each rank passes to broadcast" in steps
+
+
+def on_work(pid: int, condition: int, **changes: Any) -> ThreadSample:
+    """A rank that waits for work which it began before: its frames tell neither name nor group."""
+    lock = LockFacts(kind="condition", address=condition, uaddr=condition + 40, op=0, value=0)
+    frames = (b.native("c10d::Work::wait(std::chrono::duration<long>)"), b.py("step"))
+    return b.in_collective(pid, frames=frames, lock=lock, **changes)
+
+
+def work(pid: int, number: int, op: str = "all_reduce", *, size: int = 2, rank: int = 0) -> GroupWait:
+    made = PendingOperation(op=op, backend="gloo", sequence=number, source="gloo memory")
+    return GroupWait(pid=pid, tid=pid, condition=0x900 + pid, work=made, rank=rank, size=size)
+
+
+def test_the_object_that_is_waited_on_tells_group_and_number_without_a_recorder() -> None:
+    threads = [on_work(100, 0x900 + 100), *(b.asleep(pid, seconds=7200) for pid in (101, 102, 103))]
+    report = analyze(evidence(*threads, group_waits=(work(100, 7, "all_gather"),)))
+    (collective,) = report.collectives
+    assert (collective.group, collective.op, collective.seq) == ("tp", "all_gather", 7)
+    assert collective.sources == ("stack", "gloo memory")
+    assert [who.rank for who in report.verdict.culprits] == [1]
+
+
+def test_the_object_of_another_wait_tells_nothing() -> None:
+    threads = [on_work(100, 0x123), *(b.asleep(pid, seconds=7200) for pid in (101, 102, 103))]
+    report = analyze(evidence(*threads, group_waits=(work(100, 7, "all_gather"),)))
+    assert [(one.group, one.seq) for one in report.collectives] == [("unknown group", None)]
+
+
+def test_work_that_is_waited_for_before_older_work_is_the_one_that_is_named() -> None:
+    groups = [recorded(group, 3) for group in grid()]
+    groups[1] = recorded(groups[1], 6, operation(5, "all_reduce"), operation(6, "all_gather"))
+    groups[3] = recorded(groups[3], 5, operation(5, "all_reduce"))
+    threads = [on_work(100, 0x900 + 100), *(b.asleep(pid, seconds=7200) for pid in (101, 102, 103))]
+    report = analyze(evidence(*threads, groups=groups, group_waits=(work(100, 6, "all_gather"),)))
+    (collective,) = report.collectives
+    assert (collective.op, collective.seq, collective.missing) == ("all_gather", 6, (1,))
+    assert collective.sources == ("stack", "flight recorder")
+
+
+def test_who_is_further_keeps_nobody_waiting_also_without_a_recorder() -> None:
+    """Rank 0 is in its ninth operation of the group, rank 1 in the eighth, which rank 0 has begun before."""
+    threads = [
+        on_work(100, 0x900 + 100),
+        on_work(101, 0x900 + 101),
+        *(b.asleep(pid, seconds=7200) for pid in (102, 103)),
+    ]
+    waits = (work(100, 9), work(101, 8, rank=1))
+    report = analyze(evidence(*threads, group_waits=waits))
+    missing = {one.seq: one.missing for one in report.collectives}
+    assert missing == {9: (1,), 8: ()}
+
+
+def test_numbers_of_some_members_alone_do_not_tell_who_is_behind() -> None:
+    threads = [
+        on_work(100, 0x900 + 100),
+        in_group(101, TP),
+        *(b.asleep(pid, seconds=7200) for pid in (102, 103)),
+    ]
+    report = analyze(evidence(*threads, group_waits=(work(100, 9),)))
+    assert [(one.seq, one.entered) for one in report.collectives if one.group == "tp"] == [(None, (0, 1))]
+    assert {who.part for who in report.verdict.culprits} == {Part.PARTY}
