@@ -183,6 +183,8 @@ def _nobody_holds(case: Case, key: Key) -> bool:
 def _by_hand(case: Case, finding: Finding) -> list[str]:
     """No rule knows more: what the waits say is all there is, and those who wrote the program know the rest."""
     waits = [key for key in sorted(case.waits, key=case.order) if case.waits[key].service is None]
+    # Of a wait whose holder is known, the question is what he himself waits for.
+    waits = [key for key in waits if case.waits[key].holder is None] or waits
     steps = [step for key in waits if (step := for_end(case, key)) is not None]
     root = case.scene.evidence.job.root_pid
     return steps[:_MOST_STEPS] or [f"hangtrace attach {root} -o hang.html, and read all of its stacks"]

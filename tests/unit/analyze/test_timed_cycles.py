@@ -351,3 +351,19 @@ def test_one_who_tries_for_a_lock_of_nobody_known_is_not_hung_himself() -> None:
     verdict = analyze(b.evidence([b.process(100)], looks)).verdict
     assert (verdict.state, verdict.culprits) == (State.UNKNOWN, ())
     assert any("release the lock" in step for step in verdict.next_steps)
+
+
+def test_what_would_settle_it_is_asked_of_the_wait_of_which_nobody_is_known() -> None:
+    """A thread with a lock looks now and then for an event; who wants the lock could be the one to set it."""
+    frames = (b.py("Condition.wait", b.THREADING), b.py("Event.wait", b.THREADING), b.py("work"))
+    again = b.on_python_lock(100, 201, frames=frames)
+    assert again.lock is not None
+    again = replace(again, lock=replace(again.lock, timeout=True), timeout_s=0.5, remaining_s=0.2)
+    again, later = rearmed(again)
+    wants = b.on_mutex(100, 202, owner=201)
+    joins = b.sleeper(100, frames=(b.py("Thread.join", b.THREADING), b.py("main")))
+    looks = (b.look(again, wants, joins), b.look(later, wants, joins, at=3.0))
+    verdict = analyze(b.evidence([b.process(100)], looks)).verdict
+    assert (verdict.state, verdict.culprits) == (State.UNKNOWN, ())
+    assert any("set the event" in step for step in verdict.next_steps)
+    assert not any("unlock" in step for step in verdict.next_steps)
