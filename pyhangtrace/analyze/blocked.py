@@ -37,6 +37,8 @@ class Standing(str, Enum):
     STOPPED = "stopped"
 
 
+# Nobody else keeps such a thread from going on.
+BY_ITSELF = frozenset({Standing.RUNNING, Standing.STOPPED, Standing.TIMER})
 # Waits of the group for its members: the waiting has not left the group yet.
 GROUP_KINDS = frozenset({WaitKind.COLLECTIVE, WaitKind.P2P, WaitKind.RENDEZVOUS})
 # Name of the object of a rendezvous that does not get as far as to the store.
@@ -95,9 +97,7 @@ else:
     def changed(wait: Blocked, **changes: Any) -> Blocked:
         """`dataclasses.replace` at a tenth of its cost: a look at a large job makes thousands of waits."""
         other = object.__new__(Blocked)
-        values = other.__dict__
-        values.update(wait.__dict__)
-        values.update(changes)
+        object.__setattr__(other, "__dict__", wait.__dict__ | changes)
         return other
 
 

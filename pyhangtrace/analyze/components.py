@@ -3,49 +3,55 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from pyhangtrace.analyze.scene import Key
+
+# Higher than any index, so that what is reached there is never the lowest.
+_FOUND = 1 << 62
 
 
 def components(nodes: Iterable[Key], edges: Callable[[Key], tuple[Key, ...]]) -> list[tuple[Key, ...]]:
     """Strongly connected components, each after all those it leads to (Tarjan, without recursion)."""
-    index: dict[Key, int] = {}
+    index: dict[Key, int] = {}  # in the order of coming to them; _FOUND once the component is known
     low: dict[Key, int] = {}
     stack: list[Key] = []
-    on_stack: set[Key] = set()
+    work: list[tuple[Key, Iterator[Key]]] = []
     found: list[tuple[Key, ...]] = []
+
+    def enter(node: Key) -> None:
+        index[node] = low[node] = len(index)
+        stack.append(node)
+        work.append((node, iter(edges(node))))
+
     for root in nodes:
-        if root in index:
-            continue
-        index[root] = low[root] = len(index)
-        stack.append(root)
-        on_stack.add(root)
-        work = [(root, iter(edges(root)))]
+        if root not in index:
+            enter(root)
         while work:
             node, rest = work[-1]
+            lowest = low[node]
             for target in rest:
-                if target not in index:
-                    index[target] = low[target] = len(index)
-                    stack.append(target)
-                    on_stack.add(target)
-                    work.append((target, iter(edges(target))))
+                at = index.get(target)
+                if at is None:
+                    low[node] = lowest
+                    enter(target)
                     break
-                if target in on_stack:
-                    low[node] = min(low[node], index[target])
+                if at < lowest:
+                    lowest = at
             else:
                 work.pop()
-                if work:
-                    low[work[-1][0]] = min(low[work[-1][0]], low[node])
-                if low[node] == index[node]:
-                    component = []
-                    while True:
-                        member = stack.pop()
-                        on_stack.discard(member)
-                        component.append(member)
-                        if member == node:
-                            break
+                if work and lowest < low[work[-1][0]]:
+                    low[work[-1][0]] = lowest
+                if lowest == index[node]:
+                    start = len(stack) - 1
+                    while stack[start] != node:
+                        start -= 1
+                    component = stack[start:]
+                    del stack[start:]
+                    index.update(dict.fromkeys(component, _FOUND))
                     found.append(tuple(sorted(component)))
+                else:
+                    low[node] = lowest
     return found
 
 

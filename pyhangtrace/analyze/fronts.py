@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from operator import itemgetter
 
 from pyhangtrace.analyze.blocked import Blocked, Standing, changed, weakest
 from pyhangtrace.analyze.outside import works_itself
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.analyze.services import LAUNCHER
 from pyhangtrace.model.kinds import Confidence, Edge, WaitKind
-
-_TID = itemgetter(1)
 
 _AWAITS_OTHERS = frozenset(
     {WaitKind.JOIN, WaitKind.QUEUE, WaitKind.CONDITION, WaitKind.POLL, WaitKind.SEMAPHORE}
@@ -97,15 +94,13 @@ def _root(waits: Mapping[Key, Blocked], start: Key, among: Collection[Key]) -> K
 def settle_fronts(scene: Scene, waits: Mapping[Key, Blocked]) -> dict[Key, Blocked]:
     """The same waits, with threads in place of whole processes among their targets and candidates."""
 
+    fronts = {(pid, 0): front(scene, waits, pid) for pid in scene.threads}
+
     def settle(keys: tuple[Key, ...]) -> tuple[Key, ...]:
-        if 0 not in map(_TID, keys):
-            once = tuple(dict.fromkeys(keys))
-            return keys if len(once) == len(keys) else once
-        return tuple(
-            dict.fromkeys(
-                front(scene, waits, pid) if tid == 0 and pid > 0 else (pid, tid) for pid, tid in keys
-            )
-        )
+        once = set(keys)
+        if fronts.keys().isdisjoint(once):
+            return keys if len(once) == len(keys) else tuple(dict.fromkeys(keys))
+        return tuple(dict.fromkeys(fronts.get(key, key) for key in keys))
 
     workers: dict[int, tuple[Key, ...]] = {}
 
@@ -129,7 +124,7 @@ def settle_fronts(scene: Scene, waits: Mapping[Key, Blocked]) -> dict[Key, Block
         targets = settle(wait.targets)
         # Of a wait for any signal both are one: as many threads as the process has, for as many waits.
         candidates = targets if wait.candidates is wait.targets else settle(wait.candidates)
-        if (targets, candidates) != (wait.targets, wait.candidates):
+        if targets is not wait.targets or candidates is not wait.candidates:
             wait = changed(wait, targets=targets, candidates=candidates)
         if wait.besides:
             besides = settle_besides(wait, targets)

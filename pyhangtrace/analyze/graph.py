@@ -10,9 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
+from itertools import chain
+from operator import itemgetter
+from typing import NamedTuple
 
 from pyhangtrace.analyze import holders
 from pyhangtrace.analyze.blocked import (
+    BY_ITSELF,
     GROUP_KINDS,
     MAY_BE_UNOWNED,
     Blocked,
@@ -68,6 +72,12 @@ _WORST = (
 
 # Where each fate, by its number, stands among them.
 _BADNESS = tuple(map(_WORST.index, Fate))
+_FATE = itemgetter(0)
+
+
+def _badness(target: tuple[Fate, Key]) -> int:
+    return _BADNESS[target[0]]
+
 
 _READS = frozenset({WaitKind.PIPE, WaitKind.SOCKET, WaitKind.POLL})
 # Waits that only a thread of the same process ends.
@@ -103,9 +113,31 @@ class _World:
                 behind.setdefault(target, []).append(wait)
         return behind
 
+    @cached_property
+    def workers(self) -> Mapping[int, frozenset[Key]]:
+        """Threads with work of their own, by process."""
+        workers: dict[int, set[Key]] = {}
+        for key, service in self.scene.services.items():
+            if service is None:
+                workers.setdefault(key[0], set()).add(key)
+        return {pid: frozenset(keys) for pid, keys in workers.items()}
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+    @cached_property
+    def bound(self) -> Mapping[int, Mapping[Key, tuple[Key, ...]]]:
+        """Of these, by process, what those wait for that know it: guesses prove nothing."""
+        bound: dict[int, dict[Key, tuple[Key, ...]]] = {}
+        for pid, keys in self.workers.items():
+            bound[pid] = {
+                key: wait.targets
+                for key in keys
+                if (wait := self.waits.get(key)) is not None
+                and wait.standing is Standing.FIRM
+                and wait.targets
+            }
+        return bound
+
+
+class Outcome(NamedTuple):
     """The fate of a node, and the target that decides it (None: it decides itself).
 
     `doubted`: it would be hopeless but for other threads at the other end, which may yet act.
@@ -170,11 +202,13 @@ class Judged:
 
 def judge(scene: Scene, waits: Mapping[Key, Blocked]) -> Judged:
     """Works out all fates, ends of chains first."""
-    nodes = sorted({*waits, *(target for wait in waits.values() for target in wait.targets)})
+    leads = {key: wait.targets for key, wait in waits.items() if _is_waiting(wait)}
+    # Targets of who waits are come to from there.
+    others = chain.from_iterable(wait.targets for key, wait in waits.items() if key not in leads)
+    nodes = sorted({*waits, *others})
 
     def edges(node: Key) -> tuple[Key, ...]:
-        wait = waits.get(node)
-        return wait.targets if wait is not None and _is_waiting(wait) else ()
+        return leads.get(node, ())
 
     world = _World(scene, waits, *listening_and_lively(scene, waits), awaiting_work(scene, waits))
     outcomes: dict[Key, Outcome] = {}
@@ -196,9 +230,7 @@ def judge(scene: Scene, waits: Mapping[Key, Blocked]) -> Judged:
 
 
 def _is_waiting(wait: Blocked) -> bool:
-    if wait.standing in (Standing.RUNNING, Standing.STOPPED, Standing.TIMER):
-        return False
-    return wait.progress not in GOES_ON
+    return wait.standing not in BY_ITSELF and wait.progress not in GOES_ON
 
 
 def _judge_one(world: _World, node: Key, outcomes: Mapping[Key, Outcome]) -> Outcome:
@@ -207,13 +239,9 @@ def _judge_one(world: _World, node: Key, outcomes: Mapping[Key, Outcome]) -> Out
     if wait is None:
         gone = node[0] < 0 or scene.exited(node[0])
         return Outcome(Fate.GONE if gone else Fate.UNKNOWN)
-    if wait.standing is Standing.STOPPED:
-        return Outcome(Fate.STOPPED)
-    if wait.standing is Standing.RUNNING:
-        return Outcome(Fate.BUSY if scene.works(node) else Fate.MOVING)
-    if wait.standing is Standing.TIMER:
-        return Outcome(_timer(wait))
-    if not _is_waiting(wait):
+    if wait.standing in BY_ITSELF:
+        return Outcome(_by_itself(scene, wait))
+    if wait.progress in GOES_ON:
         return Outcome(Fate.MOVING)
     if wait.standing is Standing.IDLE:
         return _passive(scene, waits, wait, outcomes)
@@ -233,6 +261,14 @@ def _judge_one(world: _World, node: Key, outcomes: Mapping[Key, Outcome]) -> Out
     return outcome
 
 
+def _by_itself(scene: Scene, wait: Blocked) -> Fate:
+    if wait.standing is Standing.STOPPED:
+        return Fate.STOPPED
+    if wait.standing is Standing.TIMER:
+        return _timer(wait)
+    return Fate.BUSY if scene.works(wait.key) else Fate.MOVING
+
+
 def _half_seen(scene: Scene, key: Key) -> bool:
     """A stack without its end: what the thread is in may be something else than what it shows."""
     sample = scene.thread(key)
@@ -247,10 +283,13 @@ def _passive(
     Who works, or wakes up soon, may be about to give it. That nobody can is no proof, but one thread alone that is
     itself held up, by more than the clock, is where to look on.
     """
+    short = Fate.SHORT
     for target in wait.targets:
-        fate = outcomes[target].fate if target in outcomes else Fate.UNKNOWN
-        if fate <= Fate.SHORT and (fate is not Fate.SHORT or _naps(waits, target, outcomes)):
-            return Outcome(fate, target)
+        outcome = outcomes.get(target)
+        if outcome is None or outcome.fate > short:
+            continue
+        if outcome.fate < short or _naps(waits, target, outcomes):
+            return Outcome(outcome.fate, target)
     only = wait.targets[0] if len(wait.targets) == 1 else None
     if only is not None and only in waits and outcomes[only].fate.hung and not _half_seen(scene, wait.key):
         held_up = waits[only].standing is Standing.FIRM and wait.progress is not Progress.UNSEEN
@@ -317,19 +356,13 @@ def _may_act(world: _World, key: Key) -> bool:
 
 def _own_end(world: _World, wait: Blocked) -> Outcome:
     """A pipe to oneself: a handler of a signal or another thread writes it, unless there is neither."""
-    scene, waits = world.scene, world.waits
+    scene = world.scene
     handled = holders.handled_signals(scene, wait.key[0])
     if handled or (handled is None and scene.who.rank(wait.key[0]) is None):
         return Outcome(Fate.IDLE)
     caught = {wait.key}
-    others = {key for key in scene.threads_of(wait.key[0]) if scene.services[key] is None} - caught
-
-    # Guesses prove nothing: only a wait that knows its target is for the reader.
-    targets = {
-        key: other.targets
-        for key in others
-        if (other := waits.get(key)) is not None and other.standing is Standing.FIRM and other.targets
-    }
+    others = world.workers.get(wait.key[0], frozenset()) - caught
+    targets = world.bound.get(wait.key[0], {})
     while found := {key for key in targets if key not in caught and caught.issuperset(targets[key])}:
         caught |= found
     if any(key in world.awaiting_work for key in others - caught):
@@ -342,11 +375,13 @@ def _own_end(world: _World, wait: Blocked) -> Outcome:
 def _by_targets(world: _World, wait: Blocked, outcomes: Mapping[Key, Outcome]) -> Outcome:
     fates = [(outcomes[target].fate, target) for target in wait.targets]
     if wait.edge is Edge.ALL:
-        fate = max((fate for fate, _ in fates), key=_BADNESS.__getitem__)
         # Of several equally hopeless ones the first is as good as any other.
-        via = next(target for found, target in fates if found is fate)
-        endless = [target for found, target in fates if found is Fate.IDLE]
-        if fate is Fate.SHORT and wait.kind is WaitKind.JOIN and endless:
+        fate, via = max(fates, key=_badness)
+        if (
+            fate is Fate.SHORT
+            and wait.kind is WaitKind.JOIN
+            and (endless := [target for found, target in fates if found is Fate.IDLE])
+        ):
             # One of those whose end is awaited waits for work: it is not the one that naps who keeps the others.
             fate, via = Fate.IDLE, endless[0]
         if fate is Fate.IDLE and wait.cause is Kind.WORKER_STUCK:
@@ -363,18 +398,17 @@ def _by_targets(world: _World, wait: Blocked, outcomes: Mapping[Key, Outcome]) -
             if stuck is not None:
                 return Outcome(Fate.BLOCKED, stuck)
     else:
-        fate = min(fate for fate, _ in fates)
+        fate, via = min(fates, key=_FATE)
         if (
             any_thread(wait)
             and not fate.hung
             and any(_may_be_stuck(world, outcomes, each) for _, each in fates)
         ):
             # Whoever of them has it: one is stuck, or may well be, another one is not.
-            return Outcome(Fate.UNKNOWN, next(target for found, target in fates if found is fate))
+            return Outcome(Fate.UNKNOWN, via)
         if fate.hung:
             # None of them can end it; the one that waits itself explains more than the one that sleeps.
-            fate = max((fate for fate, _ in fates), key=_BADNESS.__getitem__)
-        via = next(target for found, target in fates if found is fate)
+            fate, via = max(fates, key=_badness)
     if fate is Fate.IDLE:
         return Outcome(_waiting_for_idle(world, wait, via), via)
     return _behind(world, wait, fate, via)
@@ -482,11 +516,12 @@ def _judge_component(
             continue
         # A way out leads over somebody outside; who else is in the knot does not matter then.
         wait = waits[node]
-        out = [target for target in wait.targets if target in outcomes]
-        fates = [(outcomes[target].fate, target) for target in out]
         if wait.standing is Standing.IDLE:
             outcomes[node] = Outcome(Fate.IDLE)
-        elif node in let_go:
+            continue
+        out = [target for target in wait.targets if target in outcomes]
+        fates = [(outcomes[target].fate, target) for target in out]
+        if node in let_go:
             outcomes[node] = by_clock[node]
         elif any_thread(wait):
             outcomes[node] = Outcome(Fate.UNKNOWN, doubted=True)

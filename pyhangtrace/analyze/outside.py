@@ -11,7 +11,7 @@ from itertools import chain
 from operator import itemgetter
 
 from pyhangtrace.analyze import holders
-from pyhangtrace.analyze.blocked import Blocked, Standing
+from pyhangtrace.analyze.blocked import BY_ITSELF, Blocked, Standing
 from pyhangtrace.analyze.components import leading_to
 from pyhangtrace.analyze.ends import is_stranger, watched_descriptors
 from pyhangtrace.analyze.progress import Progress
@@ -22,6 +22,10 @@ from pyhangtrace.model.open_files import FdFacts
 # Serving threads of libraries through which work arrives.
 _SERVE_OUTSIDE = frozenset({"grpc", "zmq", "libuv", "ray"})
 _PID = itemgetter(0)
+
+_GOING_ON = BY_ITSELF - {Standing.STOPPED}
+_ENDS = frozenset({WaitKind.PIPE, WaitKind.SOCKET, WaitKind.POLL})
+_UNSEEN_ENDS = frozenset({WaitKind.IO, WaitKind.POLL, WaitKind.GPU})
 
 # In place of a thread id: any thread of the process with work of its own.
 _ANY_WORKER = -1
@@ -42,7 +46,7 @@ def _lively(scene: Scene, waits: Mapping[Key, Blocked], world: Set[Key]) -> froz
     # Thousands of threads may each wait for any of the others: one node in between stands for all of a process.
     named = set(chain.from_iterable(edges.values()))
     workers = {key: _workers(scene, key[0]) for key in named if key[1] == _ANY_WORKER}
-    edges.update(workers)
+    edges = {**workers, **edges}  # in this order, since most lead over those
     named.update(chain.from_iterable(workers.values()))
     alive = {pid for pid in set(map(_PID, named)) if is_stranger(scene, pid) and not scene.exited(pid)}
     base.update(key for key in named if key[0] in alive)
@@ -51,7 +55,8 @@ def _lively(scene: Scene, waits: Mapping[Key, Blocked], world: Set[Key]) -> froz
 
 def awaiting_work(scene: Scene, waits: Mapping[Key, Blocked]) -> frozenset[Key]:
     """Threads that wait, over waits that know their targets, for one that works or sleeps by the clock."""
-    at_it = {key for key, wait in waits.items() if wait.standing is Standing.TIMER or scene.works(key)}
+    timer = Standing.TIMER
+    at_it = {key for key, wait in waits.items() if wait.standing is timer or scene.works(key)}
     if not at_it:
         return frozenset()
     firm = {key: wait.targets for key, wait in waits.items() if wait.standing is Standing.FIRM}
@@ -60,7 +65,7 @@ def awaiting_work(scene: Scene, waits: Mapping[Key, Blocked]) -> frozenset[Key]:
 
 def _may_end(scene: Scene, wait: Blocked) -> tuple[Key, ...]:
     """Threads that could end a wait, those included that nothing but their place says so of."""
-    if wait.standing in (Standing.RUNNING, Standing.STOPPED, Standing.TIMER):
+    if wait.standing in BY_ITSELF:
         return ()
     if wait.kind is WaitKind.SEMAPHORE and wait.call is None and not wait.targets:
         # A lock between processes: that a brother lives does not mean that he will let go.
@@ -69,13 +74,13 @@ def _may_end(scene: Scene, wait: Blocked) -> tuple[Key, ...]:
         # Who of the holder's threads has the lock is not known, so that one of them lives promises nothing.
         return ()
     others = wait.targets if wait.candidates is wait.targets else (*wait.targets, *wait.candidates)
-    if wait.kind in (WaitKind.PIPE, WaitKind.SOCKET, WaitKind.POLL):
+    if wait.kind in _ENDS:
         others = (*others, *((pid, _ANY_WORKER) for pid, _ in wait.targets if _has_workers(scene, pid)))
     if wait.kind is WaitKind.QUEUE and wait.cause is Kind.IDLE:
         parent = scene.processes[wait.key[0]].ppid if wait.key[0] in scene.processes else 0
         return (*others, (parent, _ANY_WORKER if _has_workers(scene, parent) else 0))
     if wait.standing is Standing.IDLE:
-        others = (*others, (wait.key[0], _ANY_WORKER))
+        others = ((wait.key[0], _ANY_WORKER), *others)
     return others
 
 
@@ -135,12 +140,10 @@ def _is_forked_from(scene: Scene, pid: int, ancestor: int) -> bool:
 
 
 def _gives_life(wait: Blocked) -> bool:
-    if wait.progress is Progress.MOVING:
-        return True
-    if wait.standing in (Standing.RUNNING, Standing.TIMER):
+    if wait.progress is Progress.MOVING or wait.standing in _GOING_ON:
         return True
     if wait.standing is Standing.OPAQUE:
-        return wait.kind in (WaitKind.IO, WaitKind.POLL, WaitKind.GPU)
+        return wait.kind in _UNSEEN_ENDS
     # Another host may answer.
     return wait.kind is WaitKind.SOCKET and not wait.targets and not wait.own_end
 
