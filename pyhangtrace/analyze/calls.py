@@ -16,6 +16,9 @@ from pyhangtrace.model.kinds import FrameKind
 from pyhangtrace.model.stacks import Frame
 from pyhangtrace.model.threads import ThreadSample
 
+# By a name of its own: before Python 3.12 each look-up of a member costs as much as the rest of a walk's step.
+_PYTHON_FRAME = FrameKind.PYTHON
+
 
 class Meaning(Enum):
     """What a recognised frame is doing."""
@@ -253,7 +256,7 @@ def path_has(path: str | None, tail: str) -> bool:
 
 def python_frames(frames: Sequence[Frame]) -> Iterator[Frame]:
     """Only the Python ones, innermost first."""
-    return (frame for frame in frames if frame.kind is FrameKind.PYTHON)
+    return (frame for frame in frames if frame.kind is _PYTHON_FRAME)
 
 
 def has_stack(sample: ThreadSample) -> bool:
@@ -354,7 +357,7 @@ def _refine(call: Call, frames: Sequence[Frame]) -> Call:
 def _recognise_native(frames: Sequence[Frame]) -> Call | None:
     best: Call | None = None
     for frame in frames:
-        if frame.kind is FrameKind.PYTHON:
+        if frame.kind is _PYTHON_FRAME:
             break
         found = _native_meaning(frame.function)
         if found is not None and (best is None or best.op == "unknown" or found[0] is Meaning.RENDEZVOUS):

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyhangtrace.analyze import nccl
-from pyhangtrace.analyze.blocked import CONNECT, GROUP_KINDS, Blocked, Standing
+from pyhangtrace.analyze.blocked import CONNECT, GROUP_KINDS, Blocked, Standing, changed
 from pyhangtrace.analyze.calls import LEFT_EARLY, Meaning, gloo_work, has_stack, recognise
 from pyhangtrace.analyze.components import leading_to
 from pyhangtrace.analyze.fronts import front
@@ -103,7 +103,7 @@ def _same_unless_known_to_differ(
         elif known:
             for thing in [*known, (backend, None)]:
                 for key in by_object.pop(thing):
-                    waits[key] = replace(waits[key], standing=Standing.OPAQUE)
+                    waits[key] = changed(waits[key], standing=Standing.OPAQUE)
 
 
 def groups_of(scene: Scene, pid: int) -> int:
@@ -139,7 +139,7 @@ def _name_later(scene: Scene, waits: dict[Key, Blocked], groups: Groups) -> None
             if len(ops) == 1:
                 op = ops.pop()
                 call = replace(wait.call, op=op, later=True)
-                waits[key] = replace(wait, call=call, object=replace(wait.object, name=op))
+                waits[key] = changed(wait, call=call, object=replace(wait.object, name=op))
 
 
 def _run_loops(scene: Scene, pid: int) -> set[str]:
@@ -243,7 +243,7 @@ def _match_ranks(
         )
         for key in members:
             wait = waits[key]
-            waits[key] = replace(
+            waits[key] = changed(
                 wait,
                 object=replace(wait.object, collective=name, name=op),
                 targets=targets.get(key, ()),
@@ -286,7 +286,7 @@ def _withhold_unproven(scene: Scene, waits: dict[Key, Blocked]) -> None:
         wait = waits[key]
         targets = tuple(target for target in wait.targets if target not in unproven)
         complete = len(targets) == len(wait.targets) or (wait.edge is Edge.ALL and targets)
-        waits[key] = replace(
+        waits[key] = changed(
             wait,
             targets=targets,
             standing=wait.standing if targets and complete else Standing.OPAQUE,
@@ -359,7 +359,7 @@ def _match_processes(
         targets = tuple(key for key in keys if key not in alike) if parted else goal
         for key in members:
             wait = waits[key]
-            waits[key] = replace(
+            waits[key] = changed(
                 wait,
                 object=replace(wait.object, collective=name, name=op),
                 targets=targets,
@@ -391,7 +391,7 @@ def _match_p2p(scene: Scene, waits: dict[Key, Blocked], groups: Mapping[bool, Gr
             # One that is not seen here may be on another host.
             peers = (wait.peer,) if wait.peer in peers else ()
         targets = tuple(_front_of_rank(scene, waits, rank) for rank in peers)
-        waits[key] = replace(
+        waits[key] = changed(
             wait,
             object=replace(wait.object, peer_rank=peers[0] if len(peers) == 1 else None),
             targets=targets,
@@ -428,7 +428,7 @@ def _p2p_of_group(
         front(scene, waits, groups.pid_of[rank]) if rank in groups.pid_of else absent_key(scene, rank)
         for rank in seen
     )
-    return replace(
+    return changed(
         wait,
         object=replace(wait.object, peer_rank=peers[0] if len(peers) == 1 else None),
         group=group.title,
@@ -470,7 +470,7 @@ def _match_rendezvous(scene: Scene, waits: dict[Key, Blocked]) -> None:
         if of_key and (behind := _waiting_for(waits, key)).intersection(targets):
             # Who sets a key is not recorded: those who wait for this rank may have meant to do it later, or never.
             targets = tuple(target for target in targets if target not in behind)
-            waits[key] = replace(
+            waits[key] = changed(
                 wait,
                 targets=targets,
                 candidates=goal,
@@ -480,7 +480,7 @@ def _match_rendezvous(scene: Scene, waits: dict[Key, Blocked]) -> None:
                 evidence=(*wait.evidence, "who sets a key of the store is not recorded"),
             )
             continue
-        waits[key] = replace(
+        waits[key] = changed(
             wait,
             targets=targets,
             candidates=targets,

@@ -190,7 +190,7 @@ def _peers(scene: Scene, wait: Blocked, facts: FdFacts, *, writing: bool, endles
             evidence=tuple(evidence),
         )
     if others and all(end in scene.evidence.job.observers for end in others):
-        return _driven(scene, replace(wait, evidence=tuple(evidence)), others)
+        return _driven(scene, changed(wait, evidence=tuple(evidence)), others)
     left_open = _left_open(scene, wait, facts, ends) if others and not writing else None
     if left_open is not None:
         cause = Kind.IPC_NO_EOF
@@ -221,7 +221,7 @@ def _driven(scene: Scene, wait: Blocked, ends: Sequence[int]) -> Blocked:
         f"pid {end} {'started the job and ' if end in parents else ''}runs this look, and waits for it meanwhile"
         for end in ends
     ]
-    return replace(
+    return changed(
         wait,
         standing=Standing.IDLE,
         cause=Kind.IDLE,
@@ -313,7 +313,7 @@ def poll_wait(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked:
         # One's own end of a pair is a wake-up channel for one's own threads.
         targets.update((end, 0) for end in ends if end != pid)
     if only is not None and only.kind in (FdKind.PIPE, FdKind.SOCKET) and not _is_outside(only):
-        return replace(_peers(scene, wait, only, writing=False), kind=_kind(only))
+        return changed(_peers(scene, wait, only, writing=False), kind=_kind(only))
     fires = [left for facts in watched if (left := objects.timer_left_s(facts)) is not None]
     if fires and (wait.lasts_s is None or min(fires) < wait.lasts_s):
         wait = changed(wait, object=replace(wait.object, remaining_s=min(fires)), ends_by_itself=True)

@@ -88,10 +88,11 @@ def recognise(frames: Sequence[Frame]) -> GpuCall | None:
     """The call if the innermost frames of the program are inside of a GPU's driver, None else."""
     inside = False
     found: GpuCall | None = None
+    python, kernel = FrameKind.PYTHON, FrameKind.KERNEL
     for frame in frames:
-        if frame.kind is FrameKind.PYTHON:
+        if frame.kind is python:
             break
-        if frame.kind is FrameKind.KERNEL:
+        if frame.kind is kernel:
             continue
         library, exported = _of_gpu(frame.module), _exported(frame.function)
         if exported is None and not library:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from pyhangtrace.analyze.blocked import Blocked, Standing
+from pyhangtrace.analyze.blocked import Blocked, Standing, changed
 from pyhangtrace.analyze.calls import LEFT_EARLY
 from pyhangtrace.analyze.fronts import front
 from pyhangtrace.analyze.leaving import absent_key, left_early
@@ -186,7 +186,7 @@ class _Matcher:
         )
         for key in waiting:
             wait = self.waits[key]
-            self.waits[key] = replace(
+            self.waits[key] = changed(
                 wait,
                 object=replace(wait.object, collective=name, name=side[0].op),
                 targets=targets,

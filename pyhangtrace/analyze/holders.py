@@ -209,8 +209,8 @@ def is_stale(scene: Scene, file: LockFile, *, maker_keeps_it_open: bool) -> bool
 def writers(fd: FdFacts) -> tuple[int, ...]:
     """Processes that can write into what this descriptor reads from, its own included."""
     if fd.kind is FdKind.SOCKET:
-        return _pids(holder.pid for holder in fd.peers)
-    return _pids(holder.pid for holder in fd.others if "w" in holder.mode)
+        return _pids([holder.pid for holder in fd.peers])
+    return _pids([holder.pid for holder in fd.others if "w" in holder.mode])
 
 
 def readers(fd: FdFacts) -> tuple[int, ...]:
@@ -247,9 +247,10 @@ def siblings(scene: Scene, key: Key) -> tuple[Key, ...]:
     workers = scene.workers.get(key[0], ())
     if len(same) > 1:
         return tuple(other for other in workers if other not in same)
-    if key not in workers:
+    try:
+        at = workers.index(key)
+    except ValueError:
         return workers
-    at = workers.index(key)
     return workers[:at] + workers[at + 1 :]
 
 
@@ -316,12 +317,12 @@ def thread_holder(key: Key | None) -> ReportHolder | None:
     return ReportHolder(pid=key[0], tid=key[1]) if key is not None else None
 
 
-def lock_object(sample: ThreadSample) -> WaitObject:
-    """What identifies the lock in the report."""
+def lock_object(sample: ThreadSample, *, address: int | None = None) -> WaitObject:
+    """What identifies the lock in the report, or the object of this address around it."""
     lock = sample.lock
     if lock is None:
-        return WaitObject()
-    address = lock.python_lock_address or lock.address
+        return WaitObject(address=hex(address)) if address else WaitObject()
+    address = address or lock.python_lock_address or lock.address
     inode = lock.shared_key[1] if lock.shared_key else None
     left = sample.remaining_s if lock.timeout else None
     return WaitObject(address=hex(address), inode=inode, remaining_s=left)

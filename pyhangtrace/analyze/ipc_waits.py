@@ -64,7 +64,7 @@ def _semaphore(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked:
             evidence.append(f"last changed by pid {facts.last_pid}{gone}")
             last = (facts.last_pid,)
     evidence.append(f"{objects.NO_OWNER}: whoever knows the set may raise it")
-    return replace(
+    return changed(
         draft,
         kind=WaitKind.SEMAPHORE,
         standing=Standing.OPAQUE,
@@ -141,7 +141,7 @@ def named_semaphore(scene: Scene, sample: ThreadSample, wait: Blocked) -> Blocke
     for file in scene.evidence.mapped_files:
         if (file.device, file.inode) == lock.shared_key[:2] and "/sem." in file.path:
             mappers = objects.seen(scene, file.mappers, besides=sample.pid)
-            return replace(
+            return changed(
                 wait,
                 object=replace(wait.object, path=file.path),
                 candidates=wait.candidates or mappers,

@@ -12,9 +12,24 @@ from pyhangtrace.model.kinds import Confidence, Edge, Kind, WaitKind
 from pyhangtrace.model.report import ReportHolder, WaitObject
 from pyhangtrace.model.threads import LockFacts, ThreadSample
 
-_RWLOCKS = ("rwlock_read", "rwlock_write")
+# Beside mutexes, whose kind starts with `mutex_`.
+_OWNED = {
+    "rwlock_read": WaitKind.RWLOCK,
+    "rwlock_write": WaitKind.RWLOCK,
+    "join": WaitKind.JOIN,
+    "once": WaitKind.ONCE,
+}
 
-_FUTEXES = frozenset({"futex", "futex_wait", "futex_waitv"})
+# What else a futex may be; of what is unknown it is most likely a condition.
+_SIGNALLED = {
+    "condition": WaitKind.CONDITION,
+    "semaphore": WaitKind.SEMAPHORE,
+    "barrier": WaitKind.BARRIER,
+    "future": WaitKind.CONDITION,
+    "once": WaitKind.ONCE,
+}
+
+FUTEXES = frozenset({"futex", "futex_wait", "futex_waitv"})
 
 # multiprocessing's own semaphore type, as C functions before and since CPython 3.12.
 _SEMLOCK = ("_multiprocessing_SemLock_acquire", "_multiprocessing_SemLock_acquire_impl", "semlock_acquire")
@@ -115,11 +130,7 @@ def _held_by(
 
 
 def _owned_kind(kind: str) -> WaitKind | None:
-    if kind.startswith("mutex_"):
-        return WaitKind.MUTEX
-    if kind in _RWLOCKS:
-        return WaitKind.RWLOCK
-    return {"join": WaitKind.JOIN, "once": WaitKind.ONCE}.get(kind)
+    return WaitKind.MUTEX if kind.startswith("mutex_") else _OWNED.get(kind)
 
 
 def _owner_gone(scene: Scene, sample: ThreadSample, owner: holders.Owner) -> tuple[Kind, int, str]:
@@ -291,15 +302,9 @@ def import_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked |
 
 def futex(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
     """Any other futex."""
-    if sample.lock is None and scene.syscall(sample) not in _FUTEXES:
+    if sample.lock is None and scene.syscall(sample) not in FUTEXES:
         return None
-    kind = {
-        "condition": WaitKind.CONDITION,
-        "semaphore": WaitKind.SEMAPHORE,
-        "barrier": WaitKind.BARRIER,
-        "future": WaitKind.CONDITION,
-        "once": WaitKind.ONCE,
-    }.get(sample.lock.kind if sample.lock else "", WaitKind.CONDITION)
+    kind = _SIGNALLED.get(sample.lock.kind if sample.lock else "", WaitKind.CONDITION)
     others = holders.siblings(scene, draft.key)
     shared = holders.brothers_elsewhere(scene, draft.key)
     counts = sample.lock is not None and sample.lock.problem == holders.COUNTS

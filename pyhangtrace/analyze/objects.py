@@ -18,7 +18,7 @@ _MOST_MEMBERS = 8
 
 def number(facts: FdFacts, name: str) -> int | None:
     """A number that the kernel shows of the object."""
-    return dict(facts.info).get(name)
+    return dict(facts.info).get(name) if facts.info else None
 
 
 def timer_left_s(facts: FdFacts) -> float | None:

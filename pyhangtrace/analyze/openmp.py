@@ -10,9 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
+from operator import attrgetter
 
 from pyhangtrace.model.kinds import FrameKind
 from pyhangtrace.model.stacks import Frame
+
+_MODULE = attrgetter("module")
 
 
 class _Library(Enum):
@@ -61,7 +64,7 @@ class Place:
 
 def place(frames: Sequence[Frame]) -> Place | None:
     """Where these frames are in a team; None if no runtime of OpenMP is among them, or Python is in between."""
-    if _Library.RUNTIME not in {_library(frame.module) for frame in frames}:
+    if not any(map(_is_runtime, map(_MODULE, frames))):
         return None
     native = [frame for frame in frames if frame.kind is not FrameKind.KERNEL]
     libraries = [_library(frame.module) for frame in native]
@@ -86,6 +89,11 @@ def place(frames: Sequence[Frame]) -> Place | None:
 def _library(module: str | None) -> _Library | None:
     file = (module or "").rpartition("/")[2]
     return next((library for library in _Library if file.startswith(library.value)), None)
+
+
+@lru_cache(maxsize=4096)
+def _is_runtime(module: str | None) -> bool:
+    return _library(module) is _Library.RUNTIME
 
 
 def _function(frame: Frame) -> str:

@@ -37,6 +37,7 @@ _WAKES_APART = 4
 # States of a thread that is stopped, and of one that has ended.
 STOPPED = ("T", "t")
 DEAD = ("Z", "X", "x")
+_NEVER_RUNS = frozenset((*STOPPED, *DEAD))
 
 
 class Progress(str, Enum):
@@ -67,7 +68,7 @@ def is_ready(sample: ThreadSample) -> bool:
 def progress(samples: Sequence[ThreadSample], times: Sequence[float]) -> Progress:
     """Compares the samples of one thread (in order of time, at least one)."""
     first, last = samples[0], samples[-1]
-    if last.state in STOPPED or last.state in DEAD:
+    if last.state in _NEVER_RUNS:
         return Progress.UNMOVED if all(sample.state == last.state for sample in samples) else Progress.MOVING
     waits_for_gil = gil_wait(samples, times) is not None
     if is_ready(last) and not waits_for_gil:
@@ -153,7 +154,7 @@ def gil_wait(samples: Sequence[ThreadSample], times: Sequence[float]) -> ThreadS
     A waiter wakes every 5 ms to look at the clock, so one look in many finds it on the CPU. Who got the GIL and
     waits for it again was on the CPU more often, or longer, or has come to another line meanwhile.
     """
-    waiting = [sample for sample in samples if _waits_for_gil(sample)]
+    waiting = [sample for sample in samples if sample.lock is not None and _waits_for_gil(sample)]
     if not waiting or samples[-1].holds_gil:
         return None
     if len(waiting) < len(samples) and (samples[0].run_ns is None or samples[-1].run_ns is None):

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pyhangtrace.analyze import holders
-from pyhangtrace.analyze.blocked import Blocked, Standing
+from pyhangtrace.analyze.blocked import Blocked, Standing, changed
 from pyhangtrace.analyze.calls import Call, Meaning, short
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.model.kinds import Confidence, Edge, Kind, WaitKind
@@ -25,9 +25,8 @@ _OUTSIDE = frozenset({"run", "_bootstrap_inner", "_worker"})
 
 def thing(sample: ThreadSample, call: Call | None) -> WaitObject:
     """The object whose method a thread waits in; where that is not known, the lock it sleeps on."""
-    inner = holders.lock_object(sample)
     own = _self_of(sample, call)
-    return replace(inner, address=hex(own.address)) if own is not None and own.address else inner
+    return holders.lock_object(sample, address=own.address if own is not None else None)
 
 
 def _self_of(sample: ThreadSample, call: Call | None) -> NamedValue | None:
@@ -75,7 +74,7 @@ def future(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None
     wanted, edge = _futures(sample, draft.call)
     at_work = [scene.values.working_on(sample.pid, address) for address in wanted]
     working = [key for keys in at_work for key in keys]
-    found = replace(
+    found = changed(
         draft,
         kind=WaitKind.CONDITION,
         standing=Standing.FIRM,
@@ -85,7 +84,7 @@ def future(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None
     if working and (edge is Edge.ALL or all(at_work)):
         one = working[0] if len(working) == 1 else None
         held = ", ".join(str(tid) for _, tid in working)
-        return replace(
+        return changed(
             found,
             targets=tuple(working),
             holder=holders.thread_holder(one),
@@ -96,7 +95,7 @@ def future(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None
     if len(wanted) == 1:
         pool = _queued_in(scene, sample.pid, wanted[0])
         if pool:
-            return replace(
+            return changed(
                 found,
                 basis=Confidence.LIKELY,  # a pool may yet get another worker
                 targets=pool,

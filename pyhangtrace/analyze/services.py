@@ -6,6 +6,7 @@ A serving thread can still be on a chain: a wait that leads to it (a join, a loc
 from __future__ import annotations
 
 from functools import lru_cache
+from operator import attrgetter
 
 from pyhangtrace.analyze.calls import path_has, plain, python_frames, short
 from pyhangtrace.analyze.openmp import Place
@@ -70,20 +71,18 @@ _BY_FRAME: tuple[tuple[str, str, str], ...] = (
 )
 
 
-# Functions that threads of OpenMP runtimes and of OpenBLAS are started in, or wait for work in.
-_OPENMP_WORKER = frozenset(
-    {
-        "gomp_thread_start",
-        "__kmp_launch_worker",
-        "blas_thread_server",
-        "gomp_barrier_wait_end",
-        "gomp_team_barrier_wait_end",
-    }
-)
+_WATCHDOG = "faulthandler watchdog"
+_OPENMP = "openmp worker"
 
-
-# Functions that threads of NCCL are started in: they have the name of the process unless it is told to name them.
-_NCCL_THREADS = {
+# Native functions, without arguments and version, that a thread is started in or waits for work in, and what it
+# serves. Threads of NCCL have the name of the process unless it is told to name them.
+_BY_FUNCTION = {
+    "faulthandler_thread": _WATCHDOG,
+    "gomp_thread_start": _OPENMP,
+    "__kmp_launch_worker": _OPENMP,
+    "blas_thread_server": _OPENMP,
+    "gomp_barrier_wait_end": _OPENMP,
+    "gomp_team_barrier_wait_end": _OPENMP,
     "ncclProxyService": "nccl proxy",
     "ncclProxyServiceUDS": "nccl proxy",
     "ncclProxyProgress": "nccl proxy",
@@ -91,6 +90,9 @@ _NCCL_THREADS = {
     "bootstrapRoot": "nccl bootstrap",
     "ncclAsyncJobMain": "nccl job",
 }
+# Of several the one that comes first there.
+_SHOWN = tuple(_BY_FUNCTION.values())
+_FUNCTION = attrgetter("function")
 
 
 def service_of(sample: ThreadSample, there: Place | None) -> str | None:
@@ -100,30 +102,28 @@ def service_of(sample: ThreadSample, there: Place | None) -> str | None:
     The main thread of a process serves only where a Python frame says so: a process may name itself like one
     of its libraries.
     """
-    frames = list(python_frames(sample.frames))
-    if frames:
+    in_python = next(python_frames(sample.frames), None) is not None
+    if in_python:
         served = _by_frame(sample)
         if served is not None:
             return served
     if sample.tid == sample.pid:
         return None
     if sample.lock is not None and _keeps_for_a_team(there, sample.lock.kind):
-        return "openmp worker"
-    if not frames:
-        functions = {plain(frame.function) for frame in sample.frames}
-        if "faulthandler_thread" in functions:
-            return "faulthandler watchdog"
-        served = _by_name(sample.comm)
-        if served is not None:
-            return served
-        if not _OPENMP_WORKER.isdisjoint(functions):
-            return "openmp worker"
-        for function, what in _NCCL_THREADS.items():
-            if function in functions:
-                return what
+        return _OPENMP
+    if not in_python:
+        shown = list(filter(None, map(_by_function, map(_FUNCTION, sample.frames))))
+        if _WATCHDOG in shown:
+            return _WATCHDOG
+        return _by_name(sample.comm) or min(shown, key=_SHOWN.index, default=None)
     elif sample.comm.startswith("QueueFeederThre"):
         return "queue feeder"
     return None
+
+
+@lru_cache(maxsize=4096)
+def _by_function(function: str) -> str | None:
+    return _BY_FUNCTION.get(plain(function))
 
 
 @lru_cache(maxsize=4096)

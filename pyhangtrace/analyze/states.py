@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pyhangtrace.analyze import objects
-from pyhangtrace.analyze.blocked import Blocked, Standing
+from pyhangtrace.analyze.blocked import Blocked, Standing, changed
 from pyhangtrace.analyze.calls import python_frames
 from pyhangtrace.analyze.gpu_calls import recognise
 from pyhangtrace.analyze.gpu_devices import device_words, fault_of, settings_words
@@ -55,7 +55,7 @@ def stopped(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | Non
         evidence.append(f"TracerPid {tracer}")
     else:
         evidence.append(f"{objects.NO_OWNER}: the kernel does not keep who sent the signal")
-    return replace(
+    return changed(
         draft,
         kind=WaitKind.STOPPED,
         standing=Standing.STOPPED,
@@ -79,7 +79,7 @@ def _may_be_frozen(sample: ThreadSample) -> bool:
 
 
 def _frozen(draft: Blocked, group: str, sample: ThreadSample) -> Blocked:
-    return replace(
+    return changed(
         draft,
         kind=WaitKind.STOPPED,
         standing=Standing.STOPPED,
@@ -112,7 +112,7 @@ def running(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | Non
     sampled = describe_samples(samples)
     if sampled is not None:
         evidence.append(sampled)
-    return replace(
+    return changed(
         draft,
         kind=WaitKind.THROTTLED if throttled > THROTTLED_SHARE else WaitKind.RUNNING,
         standing=Standing.RUNNING,
@@ -152,7 +152,7 @@ def gpu(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
     stays = len(samples) > 1 and len({_python_stack(each) for each in samples}) == 1
     spins = draft.progress in GOES_ON
     fault = fault_of(scene, sample.pid)
-    return replace(
+    return changed(
         draft,
         kind=WaitKind.GPU,
         standing=Standing.OPAQUE if fault is None else Standing.FIRM,
@@ -184,7 +184,7 @@ def kernel(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None
     # One thread that sleeps inside of a call for the map has its lock, though nothing records that.
     keeper = answerers if len(answerers) == 1 and _waits_for_map(scene, sample) else ()
     faults = any("fault" in name for name in functions) or (sample.syscall == -1 and not functions)
-    return replace(
+    return changed(
         draft,
         kind=WaitKind.PAGE_FAULT if faults else WaitKind.IO,
         standing=Standing.FIRM,
@@ -206,7 +206,7 @@ def named_file(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | 
     if sample.path is None:
         return None
     where = (*((f"in {sample.wchan}",) if sample.wchan else ()), *_path_words(scene, sample))
-    return replace(
+    return changed(
         draft,
         object=WaitObject(path=sample.path, name=sample.wchan),
         candidates=tuple((pid, 0) for pid in _file_servers(scene, sample) if pid != sample.pid),

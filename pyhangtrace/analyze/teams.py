@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from pyhangtrace.analyze import holders
-from pyhangtrace.analyze.blocked import Blocked, Standing
+from pyhangtrace.analyze.blocked import Blocked, Standing, changed
 from pyhangtrace.analyze.openmp import Place
 from pyhangtrace.analyze.progress import Progress
 from pyhangtrace.analyze.scene import Key, Scene
@@ -25,7 +23,7 @@ def team(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
         late = tuple(key for key, there in members if not there.meets)
         if not late:
             return None
-        return replace(
+        return changed(
             draft,
             kind=WaitKind.BARRIER,
             standing=Standing.FIRM,
@@ -37,7 +35,7 @@ def team(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
             edge=Edge.ALL,
             evidence=(*draft.evidence, f"{here.called}: {len(late)} of its team have not come"),
         )
-    return replace(
+    return changed(
         draft,
         kind=WaitKind.MUTEX,
         standing=Standing.FIRM,

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from enum import Enum
+from functools import cache
 
 from pyhangtrace.analyze import (
     call_waits,
@@ -68,16 +70,12 @@ def classify(scene: Scene, key: Key) -> Blocked | None:
         lasts_s=sample.remaining_s if sample.remaining_s is not None else sample.timeout_s,
         ends_by_itself=sample.timeout_s is not None or bool(sample.lock and sample.lock.timeout),
         evidence=tuple(
-            line
-            for line in (
-                describe_syscall(scene, sample),
-                describe_lock(sample),
-                describe_call(call),
-            )
-            if line
+            filter(None, (describe_syscall(scene, sample), describe_lock(sample), describe_call(call)))
         ),
     )
-    for rule in _RULES:
+    name = scene.syscall(sample)
+    other_call = name is not None and name not in lock_waits.FUTEXES
+    for rule in _rules(lock=sample.lock is not None, call=call is not None, syscall=other_call):
         found = rule(scene, sample, draft)
         if found is not None:
             return _launching(scene, _completed(scene, sample, found))
@@ -121,37 +119,52 @@ def _launching(scene: Scene, wait: Blocked) -> Blocked:
 _Rule = Callable[[Scene, ThreadSample, Blocked], "Blocked | None"]
 
 
+class _Needs(Enum):
+    """What a thread must have for a rule to know it: most have little, and need not be shown to every rule."""
+
+    NOTHING = "nothing"
+    LOCK = "lock"
+    CALL = "call"
+    SYSCALL = "system call other than futex"
+
+
 # In order: the first rule that knows the wait decides.
-_RULES: tuple[_Rule, ...] = (
-    states.stopped,
-    lock_waits.gil,
-    states.gpu,
-    states.running,
-    lock_waits.owned_lock,
-    teams.team,
-    call_waits.lock_file,
-    call_waits.group_call,
-    python_objects.future,
-    call_waits.loader,
-    syscall_waits.child,
-    call_waits.worker_loop,
-    lock_waits.shared_lock,
-    syscall_waits.file_lock,
-    syscall_waits.sqlite,
-    syscall_waits.io,
-    syscall_waits.fifo,
-    syscall_waits.lease,
-    syscall_waits.ring,
-    ipc_waits.system_v,
-    ipc_waits.posix_queue,
-    lock_waits.join,
-    lock_waits.import_lock,
-    lock_waits.python_lock,
-    lock_waits.passive,
-    syscall_waits.sleep,
-    syscall_waits.polls,
-    syscall_waits.signals,
-    lock_waits.futex,
-    states.kernel,
-    states.named_file,
+_RULES: tuple[tuple[_Rule, _Needs], ...] = (
+    (states.stopped, _Needs.NOTHING),
+    (lock_waits.gil, _Needs.LOCK),
+    (states.gpu, _Needs.NOTHING),
+    (states.running, _Needs.NOTHING),
+    (lock_waits.owned_lock, _Needs.LOCK),
+    (teams.team, _Needs.LOCK),
+    (call_waits.lock_file, _Needs.CALL),
+    (call_waits.group_call, _Needs.CALL),
+    (python_objects.future, _Needs.CALL),
+    (call_waits.loader, _Needs.CALL),
+    (syscall_waits.child, _Needs.NOTHING),
+    (call_waits.worker_loop, _Needs.CALL),
+    (lock_waits.shared_lock, _Needs.LOCK),
+    (syscall_waits.file_lock, _Needs.SYSCALL),
+    (syscall_waits.sqlite, _Needs.SYSCALL),
+    (syscall_waits.io, _Needs.SYSCALL),
+    (syscall_waits.fifo, _Needs.SYSCALL),
+    (syscall_waits.lease, _Needs.SYSCALL),
+    (syscall_waits.ring, _Needs.SYSCALL),
+    (ipc_waits.system_v, _Needs.SYSCALL),
+    (ipc_waits.posix_queue, _Needs.SYSCALL),
+    (lock_waits.join, _Needs.CALL),
+    (lock_waits.import_lock, _Needs.CALL),
+    (lock_waits.python_lock, _Needs.LOCK),
+    (lock_waits.passive, _Needs.CALL),
+    (syscall_waits.sleep, _Needs.SYSCALL),
+    (syscall_waits.polls, _Needs.SYSCALL),
+    (syscall_waits.signals, _Needs.SYSCALL),
+    (lock_waits.futex, _Needs.NOTHING),
+    (states.kernel, _Needs.NOTHING),
+    (states.named_file, _Needs.NOTHING),
 )
+
+
+@cache
+def _rules(*, lock: bool, call: bool, syscall: bool) -> tuple[_Rule, ...]:
+    has = {_Needs.NOTHING: True, _Needs.LOCK: lock, _Needs.CALL: call, _Needs.SYSCALL: syscall}
+    return tuple(rule for rule, needs in _RULES if has[needs])

@@ -18,7 +18,7 @@ from tests.stacks.job import hung_job
 pytestmark = [pytest.mark.benchmark, pytest.mark.torch, pytest.mark.timeout(300)]
 
 RUNS = 30
-GRAPH_MS = 10.0
+OWNERS_MS = 10.0
 
 
 def best_ms(what: Callable[[], object]) -> float:
@@ -52,5 +52,6 @@ def test_who_waits_for_whom_in_eight_ranks() -> None:
     )
     print(f"index of the evidence                       {index:5.1f} ms")
     print(f"what each thread waits for, and its holder  {found:5.1f} ms")
-    print(f"graph over all threads, with fates          {graph:5.1f} ms <= {GRAPH_MS:g}")
-    assert graph <= GRAPH_MS
+    print(f"graph over all threads, with fates          {graph:5.1f} ms")
+    print(f"who waits for whom: both together           {found + graph:5.1f} ms <= {OWNERS_MS:g}")
+    assert found + graph <= OWNERS_MS
