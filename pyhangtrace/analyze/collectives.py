@@ -74,12 +74,13 @@ def match(scene: Scene, waits: Mapping[Key, Blocked]) -> Matched:
     elsewhere = frozenset(key[0] for key in places)
     # Who polls in MPI is on the CPU as who works is: without its stack it may be either.
     unseen = _without_stack(scene)
+    inside = _running_inside(scene, done)
     for (group, is_mpi), backend in sorted(by_group.items()):
-        uncertain = (open_ones - elsewhere) | (unseen if is_mpi else set())
+        uncertain = (open_ones - elsewhere) | inside | (unseen if is_mpi else set())
         match_group(scene, groups[is_mpi], done, places, group, backend, uncertain, found)
     for (backend, _thing), keys in sorted(by_object.items(), key=lambda item: (item[0][0], item[1])):
         if any(scene.who.rank(key[0]) is not None for key in keys):
-            parted = _match_ranks(scene, done, backend, keys, found, elsewhere, unseen) or parted
+            parted = _match_ranks(scene, done, backend, keys, found, elsewhere | inside, unseen) or parted
         else:
             parted = _match_processes(scene, done, backend, keys, found) or parted
     _match_p2p(scene, done, groups)
@@ -260,6 +261,22 @@ def _without_stack(scene: Scene) -> set[int]:
         samples = scene.samples[threads[0]]
         if is_ready(samples[-1]) and not any(has_stack(sample) for sample in samples):
             found.add(threads[0][0])
+    return found
+
+
+def _running_inside(scene: Scene, waits: Mapping[Key, Blocked]) -> set[int]:
+    """Processes that run inside the call of a collective: they have come to that one, or are just through with it."""
+    found = set()
+    for pid in scene.who.pid_of_rank.values():
+        key = front(scene, waits, pid)
+        sample = scene.thread(key)
+        placed = key in waits and waits[key].kind in GROUP_KINDS  # one that polls: it waits as others sleep
+        if sample is None or not is_ready(sample) or placed:
+            continue
+        call = recognise(sample.frames)
+        # To make bytes of objects takes as long as it takes, before the others are met.
+        if call is not None and call.meaning is Meaning.COLLECTIVE and not call.op.endswith("_object"):
+            found.add(pid)
     return found
 
 

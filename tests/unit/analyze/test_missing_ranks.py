@@ -415,3 +415,15 @@ def test_an_address_where_nobody_listens_is_told() -> None:
     report = analyze(b.evidence(ranks, looks, group_waits=waits))
     assert report.verdict.cause is Kind.RENDEZVOUS_UNREACHABLE
     assert "the store at 127.0.0.1:29500, where nobody listens" in report.verdict.summary
+
+
+@pytest.mark.parametrize("op", ["all_reduce", "all_gather_object"])
+def test_who_is_ready_to_run_inside_the_call_has_come(op: str) -> None:
+    frames = (b.py(op, "/lib/torch/distributed/distributed_c10d.py"), b.py("main"))
+    ready = b.running(100, frames=frames)
+    late = b.asleep(101, seconds=3600.0)
+    others = [b.in_collective(pid, op) for pid in (102, 103)]
+    report = analyze(b.evidence(b.ranks(4), b.twice(ready, late, *others)))
+    named = [culprit.rank for culprit in report.verdict.culprits]
+    # Of objects bytes are made first, which may take long: they may not have come.
+    assert named == ([1] if op == "all_reduce" else [1, 0])
