@@ -286,7 +286,7 @@ class _Run:
             waits = group_waits.collect(
                 self.reader, members, threads, stores, deadline_s=self._left(_GROUPS_S)
             )
-            found.groups = replace(groups, waits=waits)
+            found.groups = replace(groups, waits=group_waits.joined(before.waits, waits))
 
     def _weigh(self) -> None:
         """Exact shares of memory, after the looks: should a walk get stuck, it costs no look."""

@@ -164,6 +164,8 @@ _TRANSPARENT = (
     "torch/autograd/",
 )
 
+# Of what was begun before: a message, or an operation of all.
+MPI_WAIT = "wait"
 # Calls of MPI that all members of a communicator make together, beside those with a rule of their own.
 _MPI_OF_ALL = (
     "Scan|Exscan|Neighbor_[a-z]+"
@@ -209,7 +211,7 @@ _NATIVE: tuple[tuple[re.Pattern[str], Meaning, str, str], ...] = tuple(
         (r"^P?MPI_Sendrecv(_replace)?\b", Meaning.RECV, "sendrecv", "mpi"),
         (r"^P?MPI_M?[Pp]robe\b", Meaning.RECV, "probe", "mpi"),
         # Of what was begun before: a message, or an operation of all.
-        (r"^P?MPI_Wait(all|any|some)?\b", Meaning.RECV, "wait", "mpi"),
+        (r"^P?MPI_Wait(all|any|some)?\b", Meaning.RECV, MPI_WAIT, "mpi"),
         (rf"^P?MPI_({_MPI_OF_ALL})\b", Meaning.COLLECTIVE, "", "mpi"),
         (r"^P?MPI_Finalize\b|^ompi_mpi_finalize\b", Meaning.COLLECTIVE, "finalize", "mpi"),
         (r"^P?MPI_Init(_thread)?\b|^ompi_mpi_init\b", Meaning.RENDEZVOUS, "init", "mpi"),

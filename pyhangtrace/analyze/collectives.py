@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from pyhangtrace.analyze import nccl
 from pyhangtrace.analyze.blocked import CONNECT, GROUP_KINDS, Blocked, Standing, changed
-from pyhangtrace.analyze.calls import LEFT_EARLY, Meaning, gloo_work, has_stack, recognise
+from pyhangtrace.analyze.calls import LEFT_EARLY, MPI_WAIT, Meaning, gloo_work, has_stack, recognise
 from pyhangtrace.analyze.components import leading_to
 from pyhangtrace.analyze.fronts import front
 from pyhangtrace.analyze.group_match import match_group
@@ -31,6 +31,8 @@ from pyhangtrace.model.threads import ThreadSample
 # ProcessGroupGloo starts two threads for each group (its default, which init_process_group cannot change).
 _RUN_LOOP = "ProcessGroupGloo::runLoop"
 _LOOPS_A_GROUP = 2
+# What a wait for an operation of MPI is called that was begun before, if it is one of all members.
+NONBLOCKING = "nonblocking collective"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +49,7 @@ def match(scene: Scene, waits: Mapping[Key, Blocked]) -> Matched:
     done = dict(waits)
     groups = {False: process_groups(scene), True: communicators_of(scene)}
     _name_later(scene, done, groups[False])
+    _name_begun(done, groups[True])
     parted = None
     found: list[Collective] = []
     by_object: dict[tuple[str, object], list[Key]] = {}
@@ -141,6 +144,26 @@ def _name_later(scene: Scene, waits: dict[Key, Blocked], groups: Groups) -> None
                 op = ops.pop()
                 call = replace(wait.call, op=op, later=True)
                 waits[key] = changed(wait, call=call, object=replace(wait.object, name=op))
+
+
+def _name_begun(waits: dict[Key, Blocked], communicators: Groups) -> None:
+    """MPI_Wait is for what was begun before: where messages of collectives alone are expected, for a collective."""
+    for key, wait in waits.items():
+        call = wait.call
+        if wait.kind is not WaitKind.P2P or call is None or (call.backend, call.op) != ("mpi", MPI_WAIT):
+            continue
+        facts = communicators.of_pid.get(key[0], {}).values()
+        if any(awaited(each, of_all=False) for each in facts) or not any(
+            awaited(each, of_all=True) for each in facts
+        ):
+            continue
+        waits[key] = changed(
+            wait,
+            kind=WaitKind.COLLECTIVE,
+            cause=Kind.COLLECTIVE_MISSING_RANK,
+            object=replace(wait.object, name=NONBLOCKING),
+            call=replace(call, meaning=Meaning.COLLECTIVE, op=NONBLOCKING),
+        )
 
 
 def _run_loops(scene: Scene, pid: int) -> set[str]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from pyhangtrace.analyze.blocked import CONNECT, Blocked, changed
 from pyhangtrace.analyze.calls import Meaning, connects_to_store
+from pyhangtrace.analyze.progress import Progress
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.model.groups import GroupWait
 from pyhangtrace.model.report import WaitObject
@@ -55,7 +56,8 @@ def rendezvous(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked:
     if call is not None and call.meaning is Meaning.STORE:
         path = _listed(wait.keys) if wait.keys else None
         return changed(draft, object=WaitObject(name=STORE, path=path), evidence=evidence)
-    rank = _rank(sample, wait)
+    # Who has moved may wait for the next one's key by now.
+    rank = _rank(sample, wait) if draft.progress is Progress.UNMOVED else None
     return changed(
         draft,
         object=WaitObject(name=call.op if call is not None else None, peer_rank=rank),

@@ -67,6 +67,17 @@ def hung_verdict(case: Case, hung: Sequence[Key], seeds: Sequence[Key]) -> Findi
             chain=chain,
         )
     cause = _exit_or(case, seed, chain, lead, end)
+    if cause is Kind.IDLE and (apart := _apart(case, seed, hung)):
+        return Finding(
+            state=State.HUNG,
+            symptom=symptom_of(case.scene, waits, chain),
+            cause=cause,
+            confidence=_sure(case, chain, end),
+            named=tuple(name_of(case, key, Part.PARTY) for key in apart),
+            victims=tuple(key for key in one_a_process(hung) if key[0] not in {one[0] for one in apart}),
+            chain=chain,
+            diverged_at=_divergence(case, apart),
+        )
     if _holder_unknown(case, chain, cause):
         # Who waits is all that is known; who of them is to blame is not.
         same = [chain[-1], *(key for key in hung if key != chain[-1] and _same_trouble(case, key, chain[-1]))]
@@ -84,6 +95,22 @@ def hung_verdict(case: Case, hung: Sequence[Key], seeds: Sequence[Key]) -> Findi
         chain=chain,
         settled=end in (Fate.STOPPED, Fate.GONE),
     )
+
+
+def _apart(case: Case, seed: Key, hung: Sequence[Key]) -> list[Key]:
+    """Who is in an operation, and several who are not and wait for work: who has a call too many, or too few, nothing
+    tells. () where some rank is missing for another reason, or one alone is.
+    """
+    wait = case.waits[seed]
+    away = [target for target in wait.targets if target in case.waits]
+    if wait.kind is not WaitKind.COLLECTIVE or wait.object.collective is None:
+        return []
+    if len(away) < max(2, len(wait.targets)):
+        return []
+    if any(case.waits[target].standing is not Standing.IDLE for target in away):
+        return []
+    inside = [key for key in hung if case.waits[key].object.collective == wait.object.collective]
+    return one_a_process(sorted((*inside, *away), key=case.order))
 
 
 def _inside(wait: Blocked) -> Kind:

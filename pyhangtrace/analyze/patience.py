@@ -47,7 +47,9 @@ def patience(scene: Scene, waits: dict[Key, Blocked], judged: Judged, finding: F
     asleep = _asleep(waits, finding)
     if asleep is not None and asleep >= SETTLED_S:
         return 0.0
-    return _until(SETTLED_S, window)
+    # Who was asleep before the first look need not be looked at for as long again.
+    slept = asleep if asleep is not None and finding.state is State.HUNG else 0.0
+    return _until(SETTLED_S, max(window, slept))
 
 
 def _until(wanted_s: float, window_s: float) -> float:

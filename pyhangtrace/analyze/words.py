@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pyhangtrace.analyze.blocked import CONNECT, Blocked
+from pyhangtrace.analyze.call_sites import call_site, parting, wrapper
 from pyhangtrace.analyze.calls import first_own_frame
 from pyhangtrace.analyze.finding import Case, Finding, Named, is_whole, threads_of_cycle
 from pyhangtrace.analyze.group_waits import STORE
@@ -138,7 +139,9 @@ def waiting(case: Case, key: Key) -> str:
         way = "to" if "send" in (wait.object.name or "") else "from"
         peer = f" {way} rank {wait.object.peer_rank}" if wait.object.peer_rank is not None else ""
         group = f" of {wait.group}" if wait.group not in (None, DEFAULT_GROUP) else ""
-        return f"waits in {wait.object.name or 'a collective'}{peer}{group}{age}{_note(wait)}"
+        by = _wrapped(case, key)
+        what = f"{wait.object.name or 'a collective'}{by}{peer}{group}"
+        return f"waits in {what}{_called(case, key)}{age}{_note(wait)}"
     thing = _PLAIN.get(wait.kind, wait.kind.value)
     if wait.kind in (WaitKind.POLL, WaitKind.SOCKET) and wait.object.name in ("signal", "connection"):
         thing = f"a {wait.object.name}"
@@ -174,6 +177,22 @@ def waiting(case: Case, key: Key) -> str:
 
 def _note(wait: Blocked) -> str:
     return f", while {wait.note}" if wait.note is not None else ""
+
+
+def _wrapped(case: Case, key: Key) -> str:
+    """` (DDP)` where a part of torch makes the call."""
+    sample = case.scene.thread(key)
+    by = wrapper(sample.frames) if sample is not None else None
+    return f" ({by})" if by is not None else ""
+
+
+def _called(case: Case, key: Key) -> str:
+    """` in step (train.py:12)`: the program's own line that calls the operation."""
+    sample = case.scene.thread(key)
+    frame = call_site(sample.frames) if sample is not None else None
+    if frame is None or not frame.file or not frame.line:
+        return ""
+    return f" in {frame.function} ({frame.file.rpartition('/')[2]}:{frame.line})"
 
 
 def _of_store(wait: Blocked) -> str:
@@ -263,13 +282,13 @@ def _sentence(case: Case, finding: Finding) -> str:
     if (
         is_size
         or finding.cause is Kind.COLLECTIVE_OP_MISMATCH
-        or (finding.diverged_at is not None and not finding.cycle)
+        or (finding.diverged_at is not None and not finding.cycle and finding.cause is not Kind.IDLE)
     ):
         members = "ranks" if case.scene.who.pid_of_rank else "processes"
         what = "one operation, of different size" if is_size else "different operations"
         return (
             f"The {members} wait in {what}{_of_group(case, finding)}: {_operations(case, finding)}."
-            f" None of them can complete.{_behind(case, finding)}"
+            f" None of them can complete.{_parting(finding)}{_behind(case, finding)}"
         )
     if finding.cycle:
         told = [_circle(case, cycle) for cycle in (finding.cycle, *finding.other_cycles[:_MOST_CYCLES])]
@@ -280,12 +299,12 @@ def _sentence(case: Case, finding: Finding) -> str:
             whom = "Threads wait for each other" if len(finding.cycle) > 1 else "A thread waits for itself"
             told[0] = f"{whom}, which ends only if one stops trying ({tried}): {told[0]}"
             return f"{'. Another one: '.join(told)}.{rest}{_behind(case, finding)}"
-        return f"Deadlock: {'. Another one: '.join(told)}.{rest}{_behind(case, finding)}"
+        return f"Deadlock: {'. Another one: '.join(told)}.{rest}{_parting(finding)}{_behind(case, finding)}"
     if not finding.victims and all(one.part is Part.PARTY for one in finding.named) and finding.named:
         steps = "; ".join(
             f"{who(case, one.key)} {waiting(case, one.key)}" for one in finding.named if one.key
         )
-        return f"{_capital(steps)}{_nobody(case, finding)}."
+        return f"{_capital(steps)}{_nobody(case, finding)}.{_parting(finding)}"
     return _accuse(case, finding)
 
 
@@ -373,17 +392,18 @@ def _victims(case: Case, finding: Finding, *, verb: str = "") -> str:
     oldest = max(
         (wait.since_s or 0.0 for key in finding.victims if (wait := case.waits.get(key))), default=0.0
     )
-    told = {_in_what(case.waits.get(key)) for key in finding.victims}
+    told = {_in_what(case, key) for key in finding.victims}
     op = told.pop() if len(told) == 1 else ""
     return f"{words}{verb}{op}{f' for {duration(oldest)}' if oldest >= 1 else ''}"
 
 
-def _in_what(wait: Blocked | None) -> str:
+def _in_what(case: Case, key: Key) -> str:
     """What a victim is in, as far as one may say it of several at once."""
+    wait = case.waits.get(key)
     if wait is None:
         return ""
     if wait.kind is WaitKind.COLLECTIVE and wait.object.name:
-        return f" in {wait.object.name}"
+        return f" in {wait.object.name}{_wrapped(case, key)}"
     if wait.kind is WaitKind.RENDEZVOUS and wait.object.name == STORE and wait.object.path:
         return f" for {_of_store(wait)}"
     if wait.kind is WaitKind.RENDEZVOUS and wait.object.name not in (None, CONNECT, STORE):
@@ -393,6 +413,10 @@ def _in_what(wait: Blocked | None) -> str:
 
 def _behind(case: Case, finding: Finding) -> str:
     return f" Behind them: {_victims(case, finding, verb=' waiting')}." if finding.victims else ""
+
+
+def _parting(finding: Finding) -> str:
+    return parting(finding.diverged_at) if finding.diverged_at is not None else ""
 
 
 def _of_group(case: Case, finding: Finding) -> str:
@@ -412,7 +436,7 @@ def _operations(case: Case, finding: Finding) -> str:
             continue
         number = case.scene.who.rank(key[0]) if ranked else key[0]
         if wait.kind is WaitKind.COLLECTIVE and number is not None:
-            op = wait.object.name or "unknown"
+            op = f"{wait.object.name or 'unknown'}{_wrapped(case, key)}"
             own = sizes.get(wait.object.collective or "")
             if wait.cause is Kind.COLLECTIVE_SIZE_MISMATCH and own is not None:
                 op = f"{op} of {own.count} x {own.dtype or 'elements'}"

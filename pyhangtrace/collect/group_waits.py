@@ -114,6 +114,14 @@ def collect(
     return tuple(wait for pid in sorted(answers) for wait in answers[pid])
 
 
+def joined(before: Iterable[GroupWait], now: Iterable[GroupWait]) -> tuple[GroupWait, ...]:
+    """What was read later, and of threads of which nothing could be, what was before: one that looks again and again
+    into a file is on its way now and then.
+    """
+    waits = {(wait.pid, wait.tid): wait for wait in (*before, *now)}
+    return tuple(waits[key] for key in sorted(waits))
+
+
 def _asked(sample: ThreadSample, address: tuple[str, int] | None) -> _Asked | None:
     names = [frame.function for frame in sample.frames]
     connects = any(map(_CONNECTS.search, names))

@@ -210,6 +210,17 @@ CASES = (
     unrecorded(OUT_OF_ORDER),
     GRID_RING,
     unrecorded(GRID_RING),
+    replace(
+        knot(
+            "one_call_too_many",
+            "one rank does an all_reduce more; the others have done all of theirs and wait for a signal",
+            "collective.missing_rank",
+            3,
+            (0, 1, 2),
+        ),
+        programs=(train(ranks=3, op="one_call_too_many", rank0=SLEEPS, rank1=SLEEPS),),
+        facts=hung("collective.missing_rank", "idle", parties=("rank0", "rank1", "rank2")),
+    ),
     knot(
         "sharded_step_skipped",
         "a rank leaves out a step of a model of FSDP2",

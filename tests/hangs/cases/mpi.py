@@ -68,6 +68,12 @@ CASES = (
         Waits.SLEEP,
         hung("p2p.unmatched", "timer", culprit=("rank1",), victims=("rank0", "rank2")),
     ),
+    one_of_three(
+        "barrier-begun-before",
+        "MPI_Wait for an MPI_Ibarrier to which a sleeping rank does not come",
+        Waits.SLEEP,
+        hung(MISSING, "timer", op="nonblocking collective", **LACKS),
+    ),
     all_of("all-receive", "all receive first, in a ring", 3, "p2p.cycle", cycle=True),
     all_of("all-send", "all send first and wait for the receiver, in a ring", 3, "p2p.cycle", cycle=True),
     all_of("other-operation", "one is in MPI_Bcast, two in MPI_Allreduce", 3, "collective.op_mismatch"),

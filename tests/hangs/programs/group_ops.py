@@ -231,6 +231,13 @@ def ring_of_a_grid(job, role):
         dist.all_reduce(torch.ones(4), group=group)
 
 
+def one_call_too_many(job, role):
+    """Rank 2 does an all_reduce more; the others are through and wait for a signal."""
+    announce.member(role)
+    for _ in range(2 if job.rank == 2 else 1):
+        dist.all_reduce(torch.ones(4))
+
+
 def sharded_step_skipped(job, role):
     """Rank 1 leaves out a step of a model of FSDP2 and is at the barrier, the others gather its parameters."""
     from torch.distributed.device_mesh import init_device_mesh
@@ -336,6 +343,7 @@ OPS = {
         key_in_a_file,
         waits_out_of_order,
         ring_of_a_grid,
+        one_call_too_many,
         sharded_step_skipped,
         placements_differ,
         stage_stuck,

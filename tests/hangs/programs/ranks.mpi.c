@@ -112,6 +112,15 @@ static void messages_to_and_fro(void) {
   }
 }
 
+/* What was begun before is waited for: a barrier to which rank 1 does not come. */
+static void barrier_begun_before(void) {
+  MPI_Request request;
+  if (rank == 1) sleep_instead();
+  announce(role());
+  MPI_Ibarrier(MPI_COMM_WORLD, &request);
+  MPI_Wait(&request, MPI_STATUS_IGNORE);
+}
+
 static void full_speed(void) {
   announce(role());
   for (;;) {
@@ -135,6 +144,7 @@ static const struct {
     {"half-lacks-one", half_lacks_one},
     {"opposite-order", opposite_order},
     {"messages-to-and-fro", messages_to_and_fro},
+    {"barrier-begun-before", barrier_begun_before},
     {"full-speed", full_speed},
 };
 

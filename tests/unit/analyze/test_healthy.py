@@ -135,7 +135,7 @@ def test_short_timer_is_never_hung() -> None:
 
 def test_recent_sleep_is_given_time() -> None:
     looks = b.twice(b.in_collective(100), b.asleep(101, seconds=3600, asleep_for_s=0.5))
-    assert more_time_wanted(b.evidence(b.ranks(2), looks)) == pytest.approx(2.9)
+    assert more_time_wanted(b.evidence(b.ranks(2), looks)) == pytest.approx(2.5)
     looks = b.twice(b.in_collective(100), b.asleep(101, seconds=3600, asleep_for_s=None))
     assert more_time_wanted(b.evidence(b.ranks(2), looks)) == pytest.approx(2.9)
     looks = b.twice(b.in_collective(100), b.asleep(101, seconds=3600, asleep_for_s=5.0))

@@ -160,3 +160,25 @@ def test_calls_of_mpi(function: str, meaning: Meaning, op: str) -> None:
 @pytest.mark.parametrize("function", ["PMPI_Comm_rank", "PMPI_File_write_at", "PMPI_Win_lock", "MPI_Wtime"])
 def test_calls_of_mpi_that_one_rank_makes_alone_are_no_collectives(function: str) -> None:
     assert recognise((b.native("pwrite"), b.native(function), b.native("main"))) is None
+
+
+BARRIER_TAG, USER_TAG = -20, 5
+
+
+def test_a_wait_for_a_collective_that_was_begun_before_is_no_message() -> None:
+    threads = [polling(100, "PMPI_Wait"), b.asleep(101, seconds=7200), polling(102, "PMPI_Waitall")]
+    facts = [world(0, 3, awaits=((1, BARRIER_TAG),)), world(2, 3, awaits=((1, BARRIER_TAG),))]
+    report = analyze(evidence(threads, facts))
+    assert report.verdict.symptom is Kind.COLLECTIVE_MISSING_RANK
+    assert [who.rank for who in report.verdict.culprits] == [1]
+    (collective,) = report.collectives
+    assert (collective.op, collective.group) == ("nonblocking collective", "MPI_COMM_WORLD")
+    assert (collective.entered, collective.missing) == ((0, 2), (1,))
+
+
+def test_a_wait_for_a_message_and_a_collective_is_not_called_one_of_them() -> None:
+    awaits = ((1, BARRIER_TAG), (1, USER_TAG))
+    threads = [polling(100, "PMPI_Waitall"), b.asleep(101, seconds=7200), polling(102, "PMPI_Waitall")]
+    report = analyze(evidence(threads, [world(0, 3, awaits=awaits), world(2, 3, awaits=awaits)]))
+    assert report.verdict.symptom is Kind.P2P_UNMATCHED
+    assert report.collectives == ()

@@ -389,3 +389,60 @@ def test_numbers_of_some_members_alone_do_not_tell_who_is_behind() -> None:
     report = analyze(evidence(*threads, group_waits=(work(100, 9),)))
     assert [(one.seq, one.entered) for one in report.collectives if one.group == "tp"] == [(None, (0, 1))]
     assert {who.part for who in report.verdict.culprits} == {Part.PARTY}
+
+
+FSDP = "/lib/site-packages/torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py"
+MODULE = "/lib/site-packages/torch/nn/modules/module.py"
+
+
+def in_model(pid: int, line: int, op: str = "all_gather", *library: str) -> ThreadSample:
+    """In an operation that a part of torch calls, from a line of the program's step."""
+    frames = (
+        b.native("c10d::Work::wait(std::chrono::duration<long>)"),
+        b.py(op, b.C10D),
+        *(b.py("wait_for_unshard", file) for file in library),
+        b.py("step", "/job/train.py", line),
+    )
+    return b.in_collective(pid, op, frames=frames)
+
+
+def test_the_part_of_torch_and_the_programs_own_line_are_told() -> None:
+    threads = [in_model(100, 41, "all_gather", FSDP, MODULE), in_model(101, 42, "barrier")]
+    report = analyze(b.evidence(b.ranks(2), b.twice(*threads)))
+    assert report.verdict.cause is Kind.COLLECTIVE_OP_MISMATCH
+    assert "rank 0 in all_gather (FSDP); rank 1 in barrier" in report.verdict.summary
+    assert "They part in step (train.py): rank 0 at line 41, rank 1 at line 42." in report.verdict.summary
+
+
+def test_the_reducer_of_ddp_is_told_where_no_frame_of_python_does() -> None:
+    frames = (
+        b.native("c10d::Work::wait(std::chrono::duration<long>)"),
+        b.native("c10d::Reducer::finalize_backward()"),
+        b.py("_engine_run_backward", "/lib/site-packages/torch/autograd/graph.py"),
+        b.py("step", "/job/train.py", 12),
+    )
+    threads = [b.in_collective(100, frames=frames), b.asleep(101, seconds=7200)]
+    summary = analyze(b.evidence(b.ranks(2), b.twice(*threads))).verdict.summary
+    assert "keeps rank 0 waiting in all_reduce (DDP)" in summary
+
+
+def test_a_function_of_the_programs_own_wrapper_is_no_part_of_torch() -> None:
+    threads = [in_model(100, 41, "all_gather", "/job/torch_fsdp/fsdp.py"), b.asleep(101, seconds=7200)]
+    summary = analyze(b.evidence(b.ranks(2), b.twice(*threads))).verdict.summary
+    assert "FSDP" not in summary
+
+
+def test_several_that_wait_for_work_and_one_in_an_operation_are_parties() -> None:
+    """One call more on one rank, or one less on the others: nothing tells."""
+    threads = [
+        in_model(100, 41, "all_reduce"),
+        *(
+            b.sleeper(pid, syscall=34, args=(), frames=(b.native("pause"), b.py("step", "/job/train.py", 44)))
+            for pid in (101, 102)
+        ),
+    ]
+    verdict = analyze(b.evidence(b.ranks(3), b.twice(*threads))).verdict
+    assert (verdict.state, verdict.symptom) == (State.HUNG, Kind.COLLECTIVE_MISSING_RANK)
+    assert [(who.rank, who.part) for who in verdict.culprits] == [(rank, Part.PARTY) for rank in (0, 1, 2)]
+    assert verdict.victims == ()
+    assert "They part in step (train.py): rank 0 at line 41, ranks 1-2 at line 44." in verdict.summary

@@ -6,7 +6,14 @@ import struct
 
 import pytest
 
-from pyhangtrace.collect.group_waits import NO_ANSWER, NOBODY_LISTENS, answer, keys_on_stack, with_work
+from pyhangtrace.collect.group_waits import (
+    NO_ANSWER,
+    NOBODY_LISTENS,
+    answer,
+    joined,
+    keys_on_stack,
+    with_work,
+)
 from pyhangtrace.model.groups import GroupWait
 from tests.unit.collect.helpers import Memory
 
@@ -154,3 +161,9 @@ def test_why_a_store_does_not_answer(host: str, port: int, rows: str, expected: 
 
 def test_without_the_tables_of_connections_nothing_is_said() -> None:
     assert answer("127.0.0.1", 29573, None, HEAD) is None
+
+
+def test_what_was_read_before_is_kept_for_who_was_on_its_way_later() -> None:
+    first = tuple(GroupWait(pid=pid, tid=pid, keys=("ready",)) for pid in (100, 101))
+    later = (GroupWait(pid=101, tid=101, keys=("done",)),)
+    assert [wait.keys for wait in joined(first, later)] == [("ready",), ("done",)]
