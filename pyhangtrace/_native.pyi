@@ -98,6 +98,7 @@ class ThreadCapture(TypedDict):
     kernel_stack: list[str]  # innermost first; only threads in state D
     # (function, name, value) of the locals asked for with `named_locals`; None also where there is none
     named_values: list[tuple[str, str, PythonValue]]
+    nap_loop: list[str]  # functions that the loop around a nap of a program in C calls
 
 class GilCapture(TypedDict):
     address: int

@@ -278,6 +278,7 @@ py::dict convert(const capture::Thread& thread, Made& made) {
   result[key("lock")] = convert(thread.lock);
   result[key("kernel_stack")] = texts(thread.kernel_stack);
   result[key("named_values")] = convert(thread.named_values);
+  result[key("nap_loop")] = texts(thread.nap_loop);
   made.keep_keys(result);
   return result;
 }

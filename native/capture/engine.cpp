@@ -198,7 +198,7 @@ std::vector<Process> Engine::capture(std::span<const int> pids, const Options& o
   if (options.stacks && state_->proc_root == "/proc") {
     state_->ladder.climb(looks, state_->tables, options);
   }
-  finish(looks, state_->proc_root, state_->eval_parts, workers);
+  finish(looks, state_->proc_root, state_->eval_parts, state_->tables.tables(), workers);
   std::vector<Process> processes;
   processes.reserve(looks.size());
   for (Look& look : looks) {

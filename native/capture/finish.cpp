@@ -1,3 +1,4 @@
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 #include "locks/once.hpp"
 #include "locks/parked.hpp"
 #include "unwind/naming.hpp"
+#include "unwind/nap_loops.hpp"
 
 namespace hangtrace::capture {
 
@@ -412,9 +414,31 @@ void describe(Look& look, std::span<const Look> all, std::vector<std::vector<unw
   }
 }
 
+// Of threads that nap: what the loop around it calls. Python's own loops are read from its source.
+void add_nap_loops(Look& look, unwind::TableCache& tables) {
+  std::vector<Thread*> threads;
+  std::vector<const unwind::Stack*> stacks;
+  for (std::size_t i = 0; i < look.sampled.process.threads.size(); ++i) {
+    Thread& thread = look.sampled.process.threads[i];
+    const bool naps = thread.syscall == SYS_nanosleep || thread.syscall == SYS_clock_nanosleep;
+    if (naps && !look.python && !look.unwound[i].frames.empty()) {
+      threads.push_back(&thread);
+      stacks.push_back(&look.unwound[i]);
+    }
+  }
+  if (stacks.empty()) {
+    return;
+  }
+  auto called = unwind::called_around_naps(stacks, look.known->modules(), tables);
+  for (std::size_t i = 0; i < threads.size(); ++i) {
+    threads[i]->nap_loop = std::move(called[i]);
+  }
+}
+
 }  // namespace
 
-void finish(std::span<Look> looks, const std::string& proc_root, EvalParts& parts, std::size_t workers) {
+void finish(std::span<Look> looks, const std::string& proc_root, EvalParts& parts, unwind::TableCache& tables,
+            std::size_t workers) {
   std::vector<unwind::NamingJob> jobs;
   std::vector<Look*> named;
   const std::vector<SampledLeaves> leaves = leaves_of(looks);
@@ -430,6 +454,9 @@ void finish(std::span<Look> looks, const std::string& proc_root, EvalParts& part
   auto names = unwind::name_stacks(jobs);
   for (std::size_t i = 0; i < leaves.size(); ++i) {
     describe_samples(leaves[i], names[named.size() + i]);
+  }
+  for (Look* const look : named) {
+    add_nap_loops(*look, tables);
   }
   SharersOf sharers(looks, proc_root);
   share_out(

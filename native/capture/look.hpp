@@ -58,6 +58,7 @@ void unwind_threads(Look& look, unwind::UnwindCache& cache, const Options& optio
 
 /// Names all frames in one pass over all processes; then up to `workers` threads decode locks and merge
 /// Python frames, each those of one process at a time.
-void finish(std::span<Look> looks, const std::string& proc_root, EvalParts& parts, std::size_t workers);
+void finish(std::span<Look> looks, const std::string& proc_root, EvalParts& parts, unwind::TableCache& tables,
+            std::size_t workers);
 
 }  // namespace hangtrace::capture

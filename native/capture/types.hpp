@@ -85,6 +85,7 @@ struct Thread {
   std::optional<locks::Lock> lock;
   std::vector<std::string> kernel_stack;
   std::vector<NamedValue> named_values;
+  std::vector<std::string> nap_loop;  // functions that the loop around its nap calls
 };
 
 struct Gil {

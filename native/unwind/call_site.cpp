@@ -14,6 +14,7 @@ constexpr Address max_tail_caller = 64 << 10;  // bytes of a function searched f
 constexpr std::size_t max_tail_callers = 32;   // of one call
 constexpr std::size_t max_code = 16 << 20;     // bytes searched for tail calls in all
 constexpr Address max_entry = 16 << 10;        // bytes of a function read without table
+constexpr Address max_loop = 4 << 10;          // bytes of a loop searched for calls
 constexpr Address max_unknown = 256 << 10;     // code without table: farthest begin of its function
 
 }  // namespace
@@ -299,6 +300,38 @@ std::optional<Address> CallResolver::callee(Address return_address) {
   if (call->slot) return slot_value(*call->slot);
   if (call->direct && !call->indirect) return through_stub(*call->direct);
   return std::nullopt;
+}
+
+std::vector<Address> CallResolver::called_in_loop(Address return_address) {
+  const auto location = modules_.locate_code(return_address - 1);
+  if (!location || location->module == nullptr) return {};
+  const MachineCode* const machine = machine_at(*location);
+  const auto range = tables_.of(*location->module).function(location->va);
+  if (machine == nullptr || !range || range->end - range->begin > max_tail_caller) return {};
+  std::vector<std::uint8_t> code(range->end - range->begin);
+  std::vector<Jump> jumps;
+  const Address begin = range->begin + location->bias;
+  if (!location->module->read_va(range->begin, std::as_writable_bytes(std::span(code))) ||
+      !machine->find_jumps(code, begin, jumps)) {
+    return {};
+  }
+  Address first = 0;
+  Address last = 0;
+  for (const Jump& jump : jumps) {
+    const bool back = jump.kind == Jump::Kind::always || jump.kind == Jump::Kind::conditional;
+    if (!back || jump.target < begin || jump.target >= return_address || jump.from < return_address) continue;
+    if (last == 0 || jump.from - jump.target < last - first) {
+      first = jump.target;
+      last = jump.from;
+    }
+  }
+  std::vector<Address> called;
+  if (last - first > max_loop) return called;
+  for (Address at = first + 1; at <= last; ++at) {
+    const auto target = callee(at);
+    if (target && std::ranges::find(called, *target) == called.end()) called.push_back(*target);
+  }
+  return called;
 }
 
 }  // namespace hangtrace::unwind

@@ -49,6 +49,9 @@ class CallResolver {
   bool follows_system_call(Address pc);
   /// What the call before the return address calls, if the instruction or its PLT or GOT entry tells.
   std::optional<Address> callee(Address return_address);
+  /// What is called in the innermost loop around a call, by all calls that tell; empty if it is in no loop,
+  /// or the function has no unwind table, is large or not understood.
+  std::vector<Address> called_in_loop(Address return_address);
   /// Whether the code there has an unwind table.
   bool has_table(const elf::Location& location);
   /// Whether the kernel lets signal handlers return there.

@@ -32,6 +32,7 @@ struct Jump {
   };
   Kind kind;
   Address target;
+  Address from = 0;  // where the jump is; the end of the function that may go on there
 };
 
 /// What the begin of a function does to the stack after it has set its frame pointer.

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pyhangtrace.analyze import holders, objects
 from pyhangtrace.analyze.blocked import Blocked, Standing, changed
 from pyhangtrace.analyze.call_waits import polling
+from pyhangtrace.analyze.calls import python_frames
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.model.kinds import Confidence, Edge, Kind, PolledThing, WaitKind
 from pyhangtrace.model.report import ReportHolder, WaitObject
@@ -42,14 +43,15 @@ def asks(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
 
 
 def _words(sample: ThreadSample, what: str) -> str:
-    return f"its source naps in a loop that asks `{sample.polls_for}`: {what} again and again"
+    told = "source" if any(python_frames(sample.frames)) else "code"
+    return f"its {told} naps in a loop that asks `{sample.polls_for}`: {what} again and again"
 
 
 def _lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked:
     """A lock of the process itself, or one between processes; which one does not show."""
     return changed(
         draft,
-        kind=WaitKind.PYTHON_LOCK,
+        kind=WaitKind.PYTHON_LOCK if any(python_frames(sample.frames)) else WaitKind.MUTEX,
         standing=Standing.OPAQUE,
         cause=Kind.LOCK_HELD,
         basis=Confidence.POSSIBLE,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +17,7 @@ from pyhangtrace.collect.named_values import TYPES
 from pyhangtrace.collect.procfs import PROC, printable, read_text
 from pyhangtrace.collect.threads import lock_keeper, read_thread, thread_ids
 from pyhangtrace.model.evidence import SourceStatus
-from pyhangtrace.model.kinds import FoundBy, FrameKind, StackFrom, TaskKind, TaskObjectKind
+from pyhangtrace.model.kinds import FoundBy, FrameKind, PolledThing, StackFrom, TaskKind, TaskObjectKind
 from pyhangtrace.model.processes import PythonFacts
 from pyhangtrace.model.stacks import Frame, StackSamples
 from pyhangtrace.model.threads import LockFacts, NamedValue, TaskObject, TaskSample, ThreadSample
@@ -36,6 +37,9 @@ CAPTURE_TASK = "capture"
 PROGRAM_ENVIRON_TASK = "program_environ"
 ASLEEP_TASK = "asleep"
 _ENGINE = "engine"
+# Functions that try a lock, by what they are called in C and C++ (demangled), and that give one back.
+_TRIES = re.compile(r"(?:^|[^a-z])try_?(?:rd|wr)?lock(?:_shared)?(?![a-z])", re.IGNORECASE)
+_GIVES = re.compile(r"(?:^|[^a-z])(?:un_?lock|release)", re.IGNORECASE)
 _EXEC_START = "se.exec_start"
 _ASLEEP_SHARE = 0.7  # of the time left, so that what was read also comes back
 # Of a deadline; the rest is for naming and handing over what was read: what comes late is lost as a whole.
@@ -187,6 +191,7 @@ def _sample(pid: int, thread: ThreadCapture) -> ThreadSample:
         # What the program does is in its Python frames, and what these wait for is known by them.
         frames, unmerged, apart = unmerged, (), frames
     samples = thread["samples"]
+    asked = _asked(thread["nap_loop"])
     kernel = tuple(
         Frame(kind=FrameKind.KERNEL, function=printable(function.partition("+")[0]))
         for function in thread["kernel_stack"]
@@ -226,7 +231,16 @@ def _sample(pid: int, thread: ThreadCapture) -> ThreadSample:
         python_problem=thread["python_problem"],
         lock=_lock(thread["lock"]) if thread["lock"] is not None else None,
         named_values=_named_values(thread["named_values"]),
+        polls_for=asked,
+        polled=PolledThing.LOCK if asked is not None else None,
     )
+
+
+def _asked(called: Sequence[str]) -> str | None:
+    """The call by which a loop in C asks for a lock between naps, if it gives none back."""
+    if any(_GIVES.search(name) for name in called):
+        return None
+    return next((f"{printable(name.partition('(')[0])}()" for name in called if _TRIES.search(name)), None)
 
 
 def _named_values(found: Sequence[tuple[str, str, PythonValue]]) -> tuple[NamedValue, ...]:

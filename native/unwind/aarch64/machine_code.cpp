@@ -60,15 +60,15 @@ class Arm final : public MachineCode {
     for (std::size_t at = 0; at + 4 <= code.size(); at += 4) {
       const std::uint32_t word = word_at(code, at);
       if (is_b(word)) {
-        into.push_back({Jump::Kind::always, branch_target(word, address + at)});
+        into.push_back({Jump::Kind::always, branch_target(word, address + at), address + at});
       } else if (const auto target = conditional_target(word, address + at)) {
-        into.push_back({Jump::Kind::conditional, *target});
+        into.push_back({Jump::Kind::conditional, *target, address + at});
       } else if (is_br(word)) {
-        into.push_back({Jump::Kind::computed, address + at});
+        into.push_back({Jump::Kind::computed, address + at, address + at});
       }
       goes_on = !is_b(word) && !is_br(word) && !is_ret(word) && !is_bl(word) && !is_blr(word);
     }
-    if (goes_on) into.push_back({Jump::Kind::conditional, address + code.size()});
+    if (goes_on) into.push_back({Jump::Kind::conditional, address + code.size(), address + code.size()});
     return true;
   }
 

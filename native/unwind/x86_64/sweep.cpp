@@ -374,19 +374,19 @@ bool find_exits(Code function, Address at, std::vector<Jump>& into) {
     if (effect.length == 0) return false;
     switch (effect.kind) {
       case Kind::jump:
-        into.push_back({Jump::Kind::always, effect.target});
+        into.push_back({Jump::Kind::always, effect.target, at + offset});
         break;
       case Kind::conditional_jump:
-        into.push_back({Jump::Kind::conditional, effect.target});
+        into.push_back({Jump::Kind::conditional, effect.target, at + offset});
         break;
       case Kind::pointer_jump:
-        into.push_back({Jump::Kind::pointer, effect.target});
+        into.push_back({Jump::Kind::pointer, effect.target, at + offset});
         break;
       case Kind::computed_jump:
-        into.push_back({Jump::Kind::computed, at + offset});
+        into.push_back({Jump::Kind::computed, at + offset, at + offset});
         break;
       case Kind::leaves:
-        if (top_is_set) into.push_back({Jump::Kind::as_return, at + offset});
+        if (top_is_set) into.push_back({Jump::Kind::as_return, at + offset, at + offset});
         break;
       default:
         break;
@@ -397,7 +397,7 @@ bool find_exits(Code function, Address at, std::vector<Jump>& into) {
     top_is_set = effect.sets_top;
     offset += effect.length;
   }
-  if (goes_on) into.push_back({Jump::Kind::conditional, at + function.size()});
+  if (goes_on) into.push_back({Jump::Kind::conditional, at + function.size(), at + function.size()});
   return true;
 }
 

@@ -44,6 +44,7 @@ def late(cause: str, *, symptoms: tuple[str | None, ...]) -> Facts:
 _POLLS = {"parent": Waits.POLL, "child": Waits.POLL}
 _LOOKS = {"main": LOCK, "worker": LOCK}
 _WORKS = {"main": ANY, "worker": ANY}
+_ASK = {"debit": ANY, "credit": ANY}
 _NAP = {"main": ANY, "sleeper": Waits.SLEEP}
 
 CASES = (
@@ -64,6 +65,19 @@ CASES = (
         slow=True,
     ),
     locks("rwlock", "give-up", healthy(*NOT_HUNG), "and with such that are given up", slow=True),
+    replace(
+        locks(
+            "mutex",
+            "ask",
+            withheld("debit", "credit"),
+            "two threads of a C program, each keeps a mutex and asks for the other one's between naps",
+        ),
+        programs=(Program(argv=("{programs}/timed_locks.c", "mutex", "ask"), members=_ASK),),
+    ),
+    replace(
+        locks("mutex", "ask-give-up", healthy(*NOT_HUNG), "the same, but each gives up its own for its nap"),
+        programs=(Program(argv=("{programs}/timed_locks.c", "mutex", "ask-give-up"), members=_ASK),),
+    ),
     waits(
         "keep",
         PAIR,

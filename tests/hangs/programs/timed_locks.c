@@ -1,5 +1,5 @@
-/* Two threads begin with one of two locks each and ask for the other one with a timeout, again and again.
-   usage: timed_locks mutex|rwlock keep|give-up */
+/* Two threads begin with one of two locks each and ask for the other one with a timeout, or between naps,
+   again and again. usage: timed_locks mutex|rwlock keep|give-up, timed_locks mutex ask|ask-give-up */
 #include <pthread.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -7,9 +7,9 @@
 
 #include "announce.h"
 
-enum { TRY_MS = 400 };
+enum { TRY_MS = 400, NAP_MS = 50 };
 
-static int shared, gives_up;
+static int shared, gives_up, asks;
 static pthread_mutex_t mutexes[2] = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER};
 static pthread_rwlock_t rwlocks[2] = {PTHREAD_RWLOCK_INITIALIZER, PTHREAD_RWLOCK_INITIALIZER};
 static pthread_barrier_t both_hold_one;
@@ -40,6 +40,25 @@ static int try_for_a_while(int which) {
                 : pthread_mutex_timedlock(&mutexes[which], &until);
 }
 
+static void nap(void) {
+  const struct timespec time = {0, NAP_MS * 1000000L};
+  nanosleep(&time, NULL);
+}
+
+static void ask_and_keep(int mine) {
+  while (pthread_mutex_trylock(&mutexes[1 - mine]) != 0) {
+    nap();
+  }
+}
+
+static void ask_and_give_up(int mine) {
+  while (pthread_mutex_trylock(&mutexes[1 - mine]) != 0) {
+    unlock(mine);
+    nap();
+    lock(mine);
+  }
+}
+
 static void* transfer(void* argument) {
   int mine = (int)(long)argument;
   const char* role = mine == 0 ? "debit" : "credit";
@@ -47,6 +66,14 @@ static void* transfer(void* argument) {
   lock(mine);
   pthread_barrier_wait(&both_hold_one);
   announce(role);
+  while (asks) {
+    if (gives_up) {
+      ask_and_give_up(mine);
+    } else {
+      ask_and_keep(mine);
+    }
+    unlock(1 - mine);
+  }
   for (;;) {
     if (try_for_a_while(1 - mine) == 0) {
       unlock(1 - mine);
@@ -64,7 +91,8 @@ int main(int argc, char** argv) {
     return 2;
   }
   shared = strcmp(argv[1], "rwlock") == 0;
-  gives_up = strcmp(argv[2], "give-up") == 0;
+  gives_up = strstr(argv[2], "give-up") != NULL;
+  asks = strncmp(argv[2], "ask", 3) == 0;
   pthread_t handles[2];
   pthread_barrier_init(&both_hold_one, NULL, 2);
   for (long i = 0; i < 2; ++i) {

@@ -9,7 +9,7 @@ import pytest
 
 from pyhangtrace.collect import stacks
 from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
-from pyhangtrace.model.kinds import FoundBy, FrameKind, SourceState, StackFrom
+from pyhangtrace.model.kinds import FoundBy, FrameKind, PolledThing, SourceState, StackFrom
 from pyhangtrace.model.stacks import Frame
 from pyhangtrace.model.threads import NamedValue
 
@@ -68,6 +68,7 @@ THREAD = {
     "lock": LOCK,
     "kernel_stack": ["futex_do_wait+0x12/0x40", "do_futex"],
     "named_values": [("FileBaton.wait", "self.lock_file_path", "/tmp/x"), ("recv", "src", 3)],
+    "nap_loop": [],
 }
 PYTHON = {
     "version": "3.11.7",
@@ -117,6 +118,23 @@ def test_a_capture_becomes_evidence() -> None:
     assert (picture.python.gil_holder_tid, picture.python.gil_locked) == (7, True)
     assert picture.cpus == {7: 1}
     assert picture.notes == ("a note",)
+
+
+@pytest.mark.parametrize(
+    ("called", "words"),
+    [
+        (["pthread_mutex_trylock", "nanosleep"], "pthread_mutex_trylock()"),
+        (["usleep", "__pthread_rwlock_trywrlock"], "__pthread_rwlock_trywrlock()"),
+        (["std::shared_mutex::try_lock_shared()"], "std::shared_mutex::try_lock_shared()"),
+        (["pthread_mutex_trylock", "pthread_mutex_unlock"], None),  # gets it, works, and gives it back
+        (["usleep", "entrylock", "try_lockdown", "pthread_mutex_lock"], None),
+        ([], None),
+    ],
+)
+def test_loops_in_c_that_ask_for_a_lock_between_naps(called: list[str], words: str | None) -> None:
+    (thread,) = stacks.picture(captured(7, threads=[{**THREAD, "nap_loop": called}])).threads  # type: ignore[arg-type]
+    assert thread.polls_for == words
+    assert thread.polled is (PolledThing.LOCK if words is not None else None)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,72 @@
+"""What the loop around a nap of a program in C calls, from its code."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.targets import running, until
+
+PROGRAM = r"""
+#include <pthread.h>
+#include <stdio.h>
+#include <unistd.h>
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+
+/* Before and after the loop it calls something else. */
+static void waits(void) {
+  puts("ready");
+  fflush(stdout);
+#if defined(ASKS)
+  while (pthread_mutex_trylock(&mutex) != 0) {
+    usleep(100000);
+  }
+#elif defined(SERVES)
+  for (;;) {
+    if (pthread_mutex_trylock(&mutex) == 0) {
+      pthread_mutex_unlock(&mutex);
+    }
+    usleep(100000);
+  }
+#else
+  usleep(100000000);
+#endif
+  pthread_mutex_unlock(&mutex);
+}
+
+int main(void) {
+#ifdef ASKS
+  pthread_mutex_lock(&mutex);
+#endif
+  waits();
+  return 0;
+}
+"""
+
+
+def naps(process: Any) -> bool:
+    (thread,) = process["threads"]
+    return thread["state"] == "S" and any("nanosleep" in frame[1] for frame in thread["frames"])
+
+
+@pytest.mark.parametrize("built", [("-O0",), ("-O2",), ("-O2", "-fno-plt"), ("-O2", "-static")])
+@pytest.mark.parametrize(
+    ("what", "called"), [("ASKS", {"trylock"}), ("SERVES", {"trylock", "unlock"}), ("NAPS", set())]
+)
+def test_calls_in_the_loop_around_a_nap(
+    built: tuple[str, ...], what: str, called: set[str], c_compiler: str, tmp_path: Path
+) -> None:
+    source, program = tmp_path / "program.c", tmp_path / "program"
+    source.write_text(PROGRAM)
+    command = [c_compiler, *built, f"-D{what}", "-pthread", source, "-o", program]
+    if subprocess.run(command, timeout=60, capture_output=True, check=False).returncode != 0:
+        pytest.skip(f"cannot be built with {' '.join(built)}")
+    with running(program) as pid:
+        process = until(naps, pid)
+    (thread,) = process["threads"]
+    names = {name.rpartition("_")[2] for name in thread["nap_loop"] if "mutex" in name}
+    assert names == called, thread["nap_loop"]
