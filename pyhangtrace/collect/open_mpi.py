@@ -9,7 +9,6 @@ is looked for are pointers to objects of the right one, as large as that class s
 
 from __future__ import annotations
 
-import hashlib
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -109,6 +108,8 @@ def collect(reader: GuardedReader, pids: Sequence[int], *, deadline_s: float) ->
 
 def read(pid: int, memory: Read, symbols: Symbols) -> MpiFacts:
     """The communicators that make sense, and the digest of what ob1 keeps of their messages."""
+    import hashlib  # loads OpenSSL, which only ranks of MPI need
+
     addresses = _addresses(memory, symbols)
     world = memory(addresses[0], _COMMUNICATOR_BYTES) if addresses else None
     name_at = world.find(WORLD.encode() + b"\0") if world is not None else -1

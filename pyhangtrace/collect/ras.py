@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pyhangtrace.collect import namespaces, nccl_version, ras_json, ras_text
+from pyhangtrace.collect import namespaces, nccl_version
 from pyhangtrace.collect.descriptors import open_fds
 from pyhangtrace.collect.guarded import TIMED_OUT, GuardedReader, HelperState, Progress
 from pyhangtrace.collect.namespaces import Namespace
@@ -148,6 +148,9 @@ def interpret(heard: Mapping[str, Any], *, port: int) -> tuple[RasAnswer | None,
     if problem is not None:
         state, reason = problem
         return None, _failed(state, reason)
+    # Few jobs are asked: the others need not pay for the readers of answers.
+    from pyhangtrace.collect import ras_json, ras_text
+
     text = printable_lines(heard["text"])
     found = ras_json.parse(text) if heard["json"] else ras_text.parse(text, closed=heard["closed"])
     if found is None or not (found.nccl_version or found.communicators or found.table or found.problems):
