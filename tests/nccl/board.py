@@ -1,7 +1,7 @@
 """What is said of real NCCL that really hangs, release by release: `python -m tests.nccl.board --help`.
 
 For each kind of hang: whether the collective is named, whether who is missing or parted is right, and how often an
-innocent one was accused; and how long the memory of all ranks took to decode.
+innocent one was accused; and how much CPU time the memory of all ranks took to decode.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.nccl.wheels import ALWAYS, FURTHER, NoWheel, Wheel, library
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """How one look at one hang went. Times are of all ranks together: `first_ms` with the layout to be found."""
+    """How one look at one hang went. CPU times of all ranks together: `first_ms` with the layout to be found."""
 
     hang: Hang
     outcome: Outcome | None = None
@@ -74,10 +74,10 @@ def try_hang(hang: Hang, runtime: Runtime) -> Row:
 
 
 def _decode_ms(inspector: NcclInspector, pids: Iterable[int]) -> float:
-    began = time.monotonic()
+    began = time.process_time()
     for pid in pids:
         inspector.inspect(pid)
-    return (time.monotonic() - began) * 1e3
+    return (time.process_time() - began) * 1e3
 
 
 def _names(report: Mapping[str, Any], kind: Kind) -> bool | None:
@@ -95,20 +95,21 @@ def table(rows: Sequence[Row]) -> str:
     for row in rows:
         place = (row.hang.wheel.name, row.hang.transport.value)
         groups.setdefault(place, {})[row.hang.kind.name] = row
-    lines = ["| NCCL | over | " + " | ".join(kinds) + " | innocent accused | all ranks decoded in (first) |"]
+    lines = [
+        "| NCCL | over | "
+        + " | ".join(kinds)
+        + " | innocent accused | CPU time to decode all ranks (first) |"
+    ]
     lines.append("|---" * (len(kinds) + 4) + "|")
     for (release, transport), found in groups.items():
         cells = [found[kind].cell if kind in found else "" for kind in kinds]
         innocent = sum(row.outcome is Outcome.INNOCENT for row in found.values())
         times = [row for row in found.values() if row.outcome is not None]
-        most, first = (max((t for t in each), default=0.0) for each in _times(times))
+        most = max((row.again_ms for row in times), default=0.0)
+        first = max((row.first_ms for row in times), default=0.0)
         cells += [str(innocent), f"{most:.0f} ms ({first:.0f} ms)"]
         lines.append(f"| {release} | {transport} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
-
-
-def _times(rows: Sequence[Row]) -> tuple[list[float], list[float]]:
-    return [row.again_ms for row in rows], [row.first_ms for row in rows]
 
 
 def main() -> int:
