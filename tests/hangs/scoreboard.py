@@ -15,6 +15,7 @@ from tests.hangs.cases import CASES
 from tests.hangs.facts import Case, lacking
 from tests.hangs.judge import Outcome
 from tests.hangs.processes import NotReached
+from tests.hangs.table import table
 
 WIDTH = 26
 
@@ -77,6 +78,9 @@ def main() -> int:
     parser.add_argument("--all-turns", action="store_true", help="attach to each member a case names")
     parser.add_argument("--json", action="store_true", help="print one JSON array instead of the table")
     parser.add_argument("--reports", action="store_true", help="with --json: the whole reports too")
+    parser.add_argument(
+        "--table", action="store_true", help="print a table of what is said of the group instead"
+    )
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, _leave)
     results, not_reached = [], 0
@@ -88,10 +92,12 @@ def main() -> int:
                 not_reached += 1
                 continue
             results.append(result)
-            if not options.json:
+            if not options.json and not options.table:
                 show(result)
     if options.json:
         json.dump([as_json(one, with_report=options.reports) for one in results], sys.stdout, indent=1)
+    elif options.table:
+        print(*table(results), sep="\n")
     else:
         counts = Counter(result.judgement.outcome for result in results)
         print("-" * 80)

@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from pyhangtrace.model.kinds import Kind, State
+from tests.hangs.attach import Result
 from tests.hangs.cases import CASES
 from tests.hangs.facts import healthy, hung
-from tests.hangs.judge import Outcome, judge
+from tests.hangs.judge import Judgement, Outcome, judge
 from tests.hangs.processes import Member
+from tests.hangs.table import table
 
 MEMBERS = {
     "rank0": Member("rank0", 10, 10),
@@ -190,3 +192,34 @@ def test_kinds_are_named_once_and_attach_to_their_own_members() -> None:
             for role in (*facts.culprit, *facts.may_name, *facts.parties, *facts.victims, *facts.chain_end)
         }
         assert set(case.attach) | named <= roles | {"launcher"}, case.kind
+
+
+def test_a_table_tells_operation_ranks_and_innocents() -> None:
+    collective = {
+        "op": "all_reduce",
+        "seq": 2,
+        "group": "tp",
+        "missing": [1],
+        "mismatched": [],
+    }
+    said = {"collectives": [collective], "verdict": {}, "waits": []}
+    accused = Judgement(Outcome.INNOCENT, ("names rank 3, pid 9, tid 9 (culprit)",))
+    results = [
+        Result("gloo-one", "rank0", Judgement(Outcome.RIGHT, ()), 1.0, 1.0, said),
+        Result("gloo-two", "rank0", accused, 1.0, 1.0, None),
+    ]
+    assert table(results)[2:] == [
+        "| `gloo-one` | all_reduce #2 of tp | right | 0 |",
+        "| `gloo-two` | – | wrong | 1 |",
+    ]
+
+
+def test_a_table_tells_messages_and_keys_where_there_is_no_collective() -> None:
+    waits = [
+        {"id": "w1", "kind": "p2p", "object": {"name": "recv", "path": None, "peer_rank": 1}},
+        {"id": "w2", "kind": "rendezvous", "object": {"name": "store", "path": "ready", "peer_rank": None}},
+        {"id": "w3", "kind": "timer", "object": {"name": None, "path": None, "peer_rank": None}},
+    ]
+    said = {"collectives": [], "verdict": {"chain": ["w1", "w2", "w3"]}, "waits": waits}
+    (row,) = table([Result("gloo-one", "rank0", Judgement(Outcome.ABSTAINED, ("x",)), 1.0, 1.0, said)])[2:]
+    assert row == "| `gloo-one` | recv, rank 1; store: ready | withheld in part | 0 |"
