@@ -32,9 +32,6 @@ _LEFT_BEHIND = (
     "who can write there was left behind by the one that started it: until it ends, there is no end of file"
 )
 
-# SIGALRM, SIGVTALRM, SIGPROF: what setitimer(2) and alarm(2) send, and what is left of them cannot be seen.
-_TIMER_SIGNALS = frozenset({14, 26, 27})
-
 
 def io_wait(
     scene: Scene,
@@ -196,7 +193,7 @@ def _peers(scene: Scene, wait: Blocked, facts: FdFacts, *, writing: bool, endles
         cause = Kind.IPC_NO_EOF
         evidence.append(_OUTLIVED if left_open is Confidence.LIKELY else _LEFT_BEHIND)
     timed = facts.socket is not None and not endless
-    basis = Confidence.LIKELY if timed or _woken_by_signal(scene, pid) else wait.basis
+    basis = Confidence.LIKELY if timed or holders.has_timer_handler(scene, pid) else wait.basis
     known = bool(others)
     remote = facts.socket is not None and not ends
     return changed(
@@ -229,12 +226,6 @@ def _driven(scene: Scene, wait: Blocked, ends: Sequence[int]) -> Blocked:
         edge=Edge.ANY,
         evidence=(*wait.evidence, *words),
     )
-
-
-def _woken_by_signal(scene: Scene, pid: int) -> bool:
-    """Whether a timer of its own may interrupt the wait and have a handler do what the other end waits for."""
-    handled = holders.handled_signals(scene, pid)
-    return handled is not None and not _TIMER_SIGNALS.isdisjoint(handled)
 
 
 def _left_open(scene: Scene, wait: Blocked, facts: FdFacts, ends: Sequence[int]) -> Confidence | None:
@@ -338,7 +329,7 @@ def poll_wait(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked:
         targets=ordered,
         candidates=ordered,
         besides=tuple((end, 0) for end in sorted(possible)),
-        basis=Confidence.LIKELY if outlived or _woken_by_signal(scene, pid) else wait.basis,
+        basis=Confidence.LIKELY if outlived or holders.has_timer_handler(scene, pid) else wait.basis,
         holder=ReportHolder(pid=ordered[0][0], alive=not scene.exited(ordered[0][0]))
         if len(ordered) == 1
         else None,

@@ -232,6 +232,16 @@ def handled_signals(scene: Scene, pid: int) -> frozenset[int] | None:
     return frozenset(process.signals_caught) - _UNASKED_SIGNALS
 
 
+# SIGALRM, SIGVTALRM, SIGPROF: what setitimer(2) and alarm(2) send, and what is left of them cannot be seen.
+_TIMER_SIGNALS = frozenset({14, 26, 27})
+
+
+def has_timer_handler(scene: Scene, pid: int) -> bool:
+    """Whether a timer of its own may interrupt a wait of the process and call a handler."""
+    handled = handled_signals(scene, pid)
+    return handled is not None and not _TIMER_SIGNALS.isdisjoint(handled)
+
+
 def _pids(pids: Iterable[int]) -> tuple[int, ...]:
     return tuple(sorted(set(pids)))
 

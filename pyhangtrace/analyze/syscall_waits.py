@@ -138,10 +138,13 @@ def file_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | N
     if not held_by:
         return changed(waiting, basis=Confidence.LIKELY)
     carried = lock.pid > 0 or bool(lock.holders)
+    # The lock of an open file is given back by anybody who has it open, also by who inherited it.
+    shared = lock.kind != "posix" and any(holder.pid not in held_by for holder in lock.holders)
+    sure = Confidence.LIKELY if shared else Confidence.PROVEN
     return changed(
         waiting,
         # That somebody else has the file open does not say that he has locked it.
-        basis=Confidence.PROVEN if carried else Confidence.POSSIBLE,
+        basis=sure if carried else Confidence.POSSIBLE,
         targets=tuple((pid, 0) for pid in held_by),
         holder=ReportHolder(pid=held_by[0], alive=not scene.exited(held_by[0]))
         if len(held_by) == 1

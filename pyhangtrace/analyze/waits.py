@@ -14,6 +14,7 @@ from functools import cache
 
 from pyhangtrace.analyze import (
     call_waits,
+    holders,
     ipc_waits,
     lock_waits,
     python_objects,
@@ -27,7 +28,7 @@ from pyhangtrace.analyze.describe import describe_call, describe_lock, describe_
 from pyhangtrace.analyze.progress import DEAD, Progress, gil_wait, is_ready, progress
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.analyze.services import LAUNCHER
-from pyhangtrace.model.kinds import Kind, Role, WaitKind
+from pyhangtrace.model.kinds import Confidence, Kind, Role, WaitKind
 from pyhangtrace.model.threads import ThreadSample
 
 _LAUNCHER_WAITS = frozenset(
@@ -78,7 +79,7 @@ def classify(scene: Scene, key: Key) -> Blocked | None:
     for rule in _rules(lock=sample.lock is not None, call=call is not None, syscall=other_call):
         found = rule(scene, sample, draft)
         if found is not None:
-            return _launching(scene, _completed(scene, sample, found))
+            return _launching(scene, _unless_interrupted(scene, sample, _completed(scene, sample, found)))
     return _launching(scene, draft)
 
 
@@ -103,6 +104,21 @@ def _completed(scene: Scene, sample: ThreadSample, wait: Blocked) -> Blocked:
     if not wait.ends_by_itself or wait.object.remaining_s is not None:
         return wait
     return changed(wait, object=replace(wait.object, remaining_s=sample.remaining_s))
+
+
+def _unless_interrupted(scene: Scene, sample: ThreadSample, wait: Blocked) -> Blocked:
+    """A handler that a timer may call can leave the wait, by an exception or a jump: then nothing about it is proven.
+
+    Python runs its handlers in the main thread alone.
+    """
+    key = wait.key
+    process = scene.processes.get(key[0])
+    elsewhere = process is not None and process.python is not None and key[0] != key[1]
+    open_to = wait.standing is Standing.FIRM and wait.basis is Confidence.PROVEN and sample.state == "S"
+    if not open_to or elsewhere or not holders.has_timer_handler(scene, key[0]):
+        return wait
+    said = "its process has a handler for a timer's signal, which may end the wait; whether one is set cannot be seen"
+    return changed(wait, basis=Confidence.LIKELY, evidence=(*wait.evidence, said))
 
 
 def _launching(scene: Scene, wait: Blocked) -> Blocked:

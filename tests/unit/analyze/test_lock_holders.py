@@ -11,6 +11,7 @@ from pyhangtrace.analyze import analyze
 from pyhangtrace.analyze.holders import NO_SUCH_OWNER, WHOSE_UNKNOWN
 from pyhangtrace.model.kinds import Confidence, Kind, Part, State
 from pyhangtrace.model.open_files import FdFacts, FileLock, Holder
+from pyhangtrace.model.processes import PythonFacts
 from pyhangtrace.model.report import Report, Verdict
 from pyhangtrace.model.threads import LockFacts, ThreadSample
 from tests.unit.analyze import builders as b
@@ -469,3 +470,30 @@ def test_a_circle_of_very_many_threads_is_found_in_little_time() -> None:
     report = analyze(b.evidence([b.process(100)], b.twice(*threads)))
     assert report.verdict.state is State.HUNG
     assert len(report.verdict.cycle) == count
+
+
+@pytest.mark.parametrize(("carriers", "sure"), [((101,), Confidence.PROVEN), ((101, 300), Confidence.LIKELY)])
+def test_a_flock_that_others_have_open_too_may_be_given_back_by_them(
+    carriers: tuple[int, ...], sure: Confidence
+) -> None:
+    locks = (lock(7, 101, 100, holders=carriers), lock(8, 100, 101))
+    looks = b.twice(flock(100), flock(101), file_locks=locks)
+    report = analyze(b.evidence([b.process(100), b.process(101)], looks))
+    assert report.verdict.state is State.HUNG
+    assert report.verdict.confidence is sure
+
+
+@pytest.mark.parametrize(
+    ("handled", "of_python", "sure"),
+    [((), False, Confidence.PROVEN), ((14,), False, Confidence.LIKELY), ((14,), True, Confidence.LIKELY)],
+)
+def test_a_handler_of_a_timer_may_end_a_deadlock(
+    handled: tuple[int, ...], of_python: bool, sure: Confidence
+) -> None:
+    python = PythonFacts(version="3.12", layout_from="3.12") if of_python else None
+    process = b.process(100, signals_caught=handled, python=python)
+    looks = b.twice(b.on_mutex(100, owner=101), b.on_mutex(100, 101, owner=100, address=0x9000))
+    report = analyze(b.evidence([process], looks))
+    assert report.verdict.state is State.HUNG
+    assert report.verdict.cause is Kind.LOCK_CYCLE
+    assert report.verdict.confidence is sure
