@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from pyhangtrace.model.evidence import Evidence
@@ -226,7 +226,18 @@ def _all_found(evidence: Evidence, by_pid: Mapping[int, Identity]) -> bool:
         and any(not source.startswith(_MEMORY_SOURCES) for source in by_pid[pid].sources)
         for pid in ranks
     )
-    return by_environment or all(processes[pid].ppid in processes for pid in ranks)
+    return by_environment or all(_has_starter(processes, ranks, pid) for pid in ranks)
+
+
+def _has_starter(processes: Mapping[int, ProcessFacts], ranks: Collection[int], pid: int) -> bool:
+    """Whether its parent has started the ranks: another one too, or it runs the same program. What a rank alone was
+    started through (`timeout`, a shell) knows of no other.
+    """
+    parent = processes.get(processes[pid].ppid)
+    if parent is None:
+        return False
+    children = sum(processes[each].ppid == parent.pid for each in ranks)
+    return children > 1 or (parent.exe is not None and parent.exe == processes[pid].exe)
 
 
 def _ranks(by_pid: Mapping[int, Identity]) -> tuple[int, ...]:

@@ -254,8 +254,8 @@ class _Finder:
         )
 
     def _by_command(self, pid: int) -> _Found | None:
-        """Ranks whose store is known to the program alone: the same command line, world size and user. Where two of
-        them have the same rank there are several such jobs, and which belong together is not known.
+        """Ranks whose store is known to the program alone: the same command line, world size, user and session. Where
+        two of them have the same rank there are several such jobs, and which belong together is not known.
         """
         command, rank = self._arguments(pid), self._rank(pid)
         if not command or rank is None or rank.world_size is None:
@@ -263,7 +263,9 @@ class _Finder:
         alike = [
             each
             for each in self._processes_of(self._table[pid].uid)
-            if self._arguments(each) == command and self._table[each].state not in "ZX"
+            if self._arguments(each) == command
+            and self._table[each].sid == self._table[pid].sid
+            and self._table[each].state not in "ZX"
         ]
         eldest = [each for each in alike if not set(self._table.ancestors(each)) & set(alike)]
         of_each = {each: self._rank(each) for each in eldest}

@@ -256,6 +256,13 @@ def test_a_rank_that_may_be_on_another_host_is_not_called_gone(identity: tuple[t
     assert report.verdict.state is not State.HUNG
 
 
+def test_what_a_rank_was_started_through_knows_of_no_other() -> None:
+    wrapper = b.process(60, role=Role.LAUNCHER, exe="/usr/bin/timeout")
+    processes = [wrapper, b.rank(100, 0, 2, identity=(), ppid=60)]
+    report = analyze(b.evidence(processes, b.twice(b.in_collective(100))))
+    assert report.verdict.culprits == ()
+
+
 def test_a_rank_of_this_host_that_is_not_here_is_gone() -> None:
     processes = [b.rank(100, 0, 2, ppid=1)]
     report = analyze(b.evidence(processes, b.twice(b.in_collective(100))))

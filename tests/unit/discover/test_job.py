@@ -36,12 +36,20 @@ class Host:
         comm: str | None = None,
         uid: int = 1000,
         flags: int = 0,
+        sid: int = 0,
         **variables: str,
     ) -> None:
         name = comm if comm is not None else recognise.base_name(arguments[0])[:15]
         self.rows.append(
             ProcessStat(
-                pid=pid, comm=name, state="S", ppid=ppid, start_ticks=len(self.rows), uid=uid, flags=flags
+                pid=pid,
+                comm=name,
+                state="S",
+                ppid=ppid,
+                sid=sid,
+                start_ticks=len(self.rows),
+                uid=uid,
+                flags=flags,
             )
         )
         self.command[pid] = arguments
@@ -211,6 +219,12 @@ def test_ranks_without_a_store_are_those_that_run_the_same(host: Host) -> None:
     found = host.find(511)
     assert set(found.members) == {501, 511, 521, 600}
     assert ranks(host.roles(511)) == {501: 0, 511: 1, 521: 2}
+
+
+def test_ranks_of_other_sessions_are_not_of_one_job_by_their_command_alone(host: Host) -> None:
+    host.add(501, 50, "python", "rank.py", RANK="0", WORLD_SIZE="2", sid=501)
+    host.add(502, 50, "python", "rank.py", RANK="1", WORLD_SIZE="2", sid=502)
+    assert set(host.find(501).members) == {501}
 
 
 def test_two_jobs_that_run_the_same_are_not_one(host: Host) -> None:
