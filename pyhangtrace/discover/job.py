@@ -112,6 +112,8 @@ class _Finder:
             self.environs.update({pid: dict(values) for pid, values in found.items()})
 
     def group(self, pid: int) -> _Found:
+        if (starter := self._starter_of_ended(pid)) is not None:
+            return self.group(starter)
         chain = self._chain(pid)
         self.learn_environs(chain)
         launcher = self._top_launcher(chain)
@@ -129,6 +131,15 @@ class _Finder:
         else:
             found_by = f"process {pid} alone"
         return _Found(root, members, found_by, self._framework(members))
+
+    def _starter_of_ended(self, pid: int) -> int | None:
+        """The program that a zombie was started by: nothing is left of itself to be known by."""
+        parent = self._table.get(self._table[pid].ppid)
+        if self._table[pid].state not in "ZX" or parent is None or parent.pid <= 1:
+            return None
+        self.learn_arguments([parent.pid])
+        foreign = parent.uid != self._table[pid].uid or parent.pid in self._excluded or parent.state in "ZX"
+        return None if foreign or recognise.boundary(parent.comm, self._arguments(parent.pid)) else parent.pid
 
     def _chain(self, pid: int) -> list[int]:
         """The process and its ancestors up to, not including, the first boundary or process of somebody else."""

@@ -6,7 +6,7 @@ Source of the layout: proc(5), /proc/PID/stat.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 _KERNEL_THREAD = 0x00200000  # PF_KTHREAD
 
@@ -84,8 +84,13 @@ class ProcessTable:
 
     @classmethod
     def of(cls, rows: Iterable[ProcessStat]) -> ProcessTable:
-        """A table of these rows."""
-        return cls({row.pid: row for row in rows})
+        """A table of these rows. One whose main thread alone has ended shows as a zombie, and lives in its others."""
+        return cls(
+            {
+                row.pid: replace(row, state="S") if row.state == "Z" and row.threads > 1 else row
+                for row in rows
+            }
+        )
 
     def __contains__(self, pid: int) -> bool:
         return pid in self.by_pid

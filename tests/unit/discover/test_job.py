@@ -432,6 +432,20 @@ def test_zombies_of_who_started_the_ranks_belong_to_the_job(host: Host) -> None:
     assert host.find(901).members == (900, 901, 902, 903)
 
 
+def test_an_ended_rank_leads_to_the_others_through_who_started_it(host: Host) -> None:
+    host.add(300, 50, "python", "run.py")
+    host.add(301, 300, "python", "run.py")
+    host.add(302, 300, comm="python")
+    host.rows[-1] = replace(host.rows[-1], state="Z", threads=1)
+    assert set(host.find(302).members) == {300, 301, 302}
+
+
+def test_a_process_whose_main_thread_alone_has_ended_lives(host: Host) -> None:
+    host.add(300, 50, "server")
+    host.rows[-1] = replace(host.rows[-1], state="Z", threads=3)
+    assert host.table[300].state == "S"
+
+
 def test_shells_that_run_nothing_but_us_belong_to_us() -> None:
     host = Host()
     host.add(10, 1, "python", "driver.py")
