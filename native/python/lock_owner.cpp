@@ -345,9 +345,8 @@ class LockSearch {
     for (const PythonThread& thread : state_.threads) {
       const bool excluded =
           std::find(not_owners.begin(), not_owners.end(), thread.native_tid) != not_owners.end();
-      if (excluded) continue;
       // In the frames that are missing it may have taken the lock, or given it back.
-      if (!thread.problem.empty() || thread.left_out > 0) {
+      if (excluded || !thread.problem.empty() || thread.left_out > 0) {
         unseen = true;
         continue;
       }

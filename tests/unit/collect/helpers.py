@@ -26,9 +26,10 @@ def stat_line(
     start: int = 1000,
     flags: int = 0,
     exit_code: int = 0,
+    threads: int = 1,
 ) -> str:
     """A line of /proc/PID/stat."""
-    middle = f"{ppid} {pid} {pid} 0 -1 {flags} 11 0 12 0 5 6 0 0 20 0 3 0 {start}"
+    middle = f"{ppid} {pid} {pid} 0 -1 {flags} 11 0 12 0 5 6 0 0 20 0 {threads} 0 {start}"
     return f"{pid} ({comm}) {state} {middle} " + " ".join(["0"] * 29) + f" {exit_code}\n"
 
 
