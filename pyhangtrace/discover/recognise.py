@@ -315,6 +315,56 @@ def launcher(comm: str, arguments: Sequence[str]) -> str | None:
     return None
 
 
+# Shells, and programs that run another one with something set for it: they have no work of their own.
+_RUNNERS = frozenset(
+    [
+        "sh",
+        "bash",
+        "dash",
+        "zsh",
+        "ksh",
+        "ash",
+        "fish",
+        "timeout",
+        "time",
+        "nohup",
+        "setsid",
+        "env",
+        "nice",
+        "ionice",
+        "numactl",
+        "taskset",
+        "chrt",
+        "prlimit",
+        "stdbuf",
+        "setpriv",
+        "sudo",
+        "runuser",
+        "su",
+        "chroot",
+        "unshare",
+        "nsenter",
+        "bwrap",
+        "firejail",
+        "tini",
+        "dumb-init",
+        "catatonit",
+        "strace",
+        "ltrace",
+        "gdb",
+        "perf",
+        "valgrind",
+        "nsys",
+        "ncu",
+    ]
+)
+
+
+def runs_another(comm: str, arguments: Sequence[str]) -> bool:
+    """A shell or a wrapper: what it was started with is meant for the program that it runs."""
+    return not _RUNNERS.isdisjoint(programs(comm, arguments))
+
+
 def boundary(comm: str, arguments: Sequence[str]) -> bool:
     """Whether a job never reaches up to, or through, this process."""
     if launcher(comm, arguments) is not None:

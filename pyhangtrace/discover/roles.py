@@ -129,6 +129,11 @@ def _launchers(group: Group, table: ProcessTable, numbers: Mapping[int, str | No
             continue
         ranks = {numbers[child] for child in children} - {None}
         mine = numbers[pid]
+        # `timeout`, `nice` or a shell with a rank in its environment hands it on to the program that it runs.
+        inherited = any(numbers.get(each) == mine for each in table.ancestors(pid) if each not in found)
+        wraps = recognise.runs_another(table[pid].comm, group.arguments.get(pid, ()))
+        if mine in ranks and wraps and not inherited:
+            found.add(pid)
         # A rank may start the other ones; then its own number is none of theirs. With a single child it may as well
         # be a rank that never put its number into the environment it was started with, and runs a helper.
         if len(ranks) > 1 and (mine is None or mine in ranks):

@@ -227,6 +227,23 @@ def test_ranks_of_other_sessions_are_not_of_one_job_by_their_command_alone(host:
     assert set(host.find(501).members) == {501}
 
 
+@pytest.mark.parametrize("wrapper", ["timeout 100", "nice", "bash -c", "numactl --all"])
+@pytest.mark.parametrize("asked", [500, 501, 511])
+def test_what_a_rank_is_run_through_is_no_rank(host: Host, wrapper: str, asked: int) -> None:
+    for rank in range(2):
+        variables = {
+            "RANK": str(rank),
+            "WORLD_SIZE": "2",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": "4000",
+        }
+        host.add(500 + 10 * rank, 50, *wrapper.split(), "python", "rank.py", **variables)
+        host.add(501 + 10 * rank, 500 + 10 * rank, "python", "rank.py", **variables)
+    identities = host.roles(asked)
+    assert ranks(identities) == {501: 0, 511: 1}
+    assert all(identity.role is Role.LAUNCHER for pid, identity in identities.items() if pid in (500, 510))
+
+
 def test_two_jobs_that_run_the_same_are_not_one(host: Host) -> None:
     for wrapper, rank in enumerate((0, 1, 0, 1)):
         without_a_store(host, rank, world=2, wrapper=10 * wrapper)
