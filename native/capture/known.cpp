@@ -214,8 +214,12 @@ python::PythonProcess* Known::python() {
 
 Numbering thread_numbering(const std::string& proc_root, const Sampled& sampled) {
   Numbering numbering;
-  const auto status = proc::read_status(proc_root, sampled.process.pid);
-  const bool inside = status && status->ids_by_namespace.size() > 1;
+  std::optional<bool>& kept = sampled.records->inside;
+  if (!kept) {
+    const auto status = proc::read_status(proc_root, sampled.process.pid);
+    kept = status ? std::optional(status->ids_by_namespace.size() > 1) : std::nullopt;
+  }
+  const bool inside = kept.value_or(false);
   if (inside) {
     numbering.pid_namespace =
         proc::read_link(proc::process_path(proc_root, sampled.memory_id, "ns/pid")).value_or("?");

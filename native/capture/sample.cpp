@@ -258,7 +258,10 @@ Sampled sample(const std::string& proc_root, int pid, std::shared_ptr<TaskRecord
   if (ended(leader->state)) {
     process.notes.emplace_back("the main thread has ended, others go on");
   }
-  const auto bits32 = is_32bit(proc_root, sampled.memory_id);
+  std::optional<bool>& bits32 = sampled.records->is_32bit;
+  if (!bits32) {
+    bits32 = is_32bit(proc_root, sampled.memory_id);
+  }
   if (!bits32) {
     process.error = error_of(errno);
   } else if (*bits32) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -21,9 +22,12 @@ struct Identity {
 
 Identity identity_of(const proc::Stat& stat);
 
-/// What is kept of the threads of a process between looks: open files, and what was read of those asleep.
+/// What is kept of a process between looks: open files, what was read of threads asleep, and what stays the
+/// same as long as it runs the same program.
 struct TaskRecords {
   Identity identity;
+  std::optional<bool> is_32bit;
+  std::optional<bool> inside;  // a pid namespace of its own: its thread ids are others than those we see
   std::unique_ptr<proc::TaskDirectory> directory;
   std::unordered_map<int, Thread> asleep;
 };

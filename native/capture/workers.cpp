@@ -8,14 +8,16 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
+#include <deque>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "memory/heap.hpp"
 #include "proc/files.hpp"
@@ -85,11 +87,6 @@ class BlockedSignals {
   sigset_t before_;
 };
 
-void set_policy(pthread_t thread, int policy) {
-  const sched_param any{};
-  pthread_setschedparam(thread, policy, &any);  // where it is refused the thread goes on as it was
-}
-
 // struct sched_attr of uapi/linux/sched/types.h; glibc declares it only from 2.41 on.
 struct SchedulerAttributes {
   std::uint32_t size = sizeof(SchedulerAttributes);
@@ -106,25 +103,60 @@ static_assert(sizeof(SchedulerAttributes) == 48);
 // Of two threads that want a CPU the one with the shorter slice has it first. This is the longest there is.
 constexpr std::uint64_t longest_slice_ns = 100'000'000;
 
-// The slice of the calling thread in nanoseconds before, 0 where nothing was changed.
-std::uint64_t set_slice(std::uint64_t slice_ns) {
+std::optional<SchedulerAttributes> attributes_of(pid_t tid) {
   SchedulerAttributes attributes;
-  if (syscall(SYS_sched_getattr, 0, &attributes, sizeof attributes, 0) != 0 ||
-      (attributes.policy != SCHED_OTHER && attributes.policy != SCHED_BATCH)) {
-    return 0;
-  }
-  const std::uint64_t before = std::exchange(attributes.runtime_ns, slice_ns);
-  return syscall(SYS_sched_setattr, 0, &attributes, 0) == 0 ? before : 0;
+  const bool known = syscall(SYS_sched_getattr, tid, &attributes, sizeof attributes, 0) == 0;
+  return known ? std::optional(attributes) : std::nullopt;
 }
 
-void start_threads(Shared& shared, std::size_t count, std::vector<std::jthread>& threads) {
+// Where it is refused the thread goes on as it was.
+bool set_attributes(pid_t tid, SchedulerAttributes attributes) {
+  return syscall(SYS_sched_setattr, tid, &attributes, 0) == 0;
+}
+
+// The slice of the calling thread in nanoseconds before, 0 where nothing was changed.
+std::uint64_t set_slice(std::uint64_t slice_ns) {
+  auto attributes = attributes_of(0);
+  if (!attributes || (attributes->policy != SCHED_OTHER && attributes->policy != SCHED_BATCH)) {
+    return 0;
+  }
+  const std::uint64_t before = std::exchange(attributes->runtime_ns, slice_ns);
+  return set_attributes(0, *attributes) ? before : 0;
+}
+
+// Who is looked at, or anybody else, is to notice nothing of the thread.
+void run_where_nobody_would() {
+  if (auto attributes = attributes_of(0)) {
+    attributes->policy = SCHED_IDLE;
+    attributes->runtime_ns = 0;
+    set_attributes(0, *attributes);
+  }
+}
+
+// It gets its turn, and gives way to whoever wakes up.
+void run_in_turn(pid_t tid) {
+  auto attributes = attributes_of(tid);
+  if (attributes && attributes->policy == SCHED_IDLE) {
+    attributes->policy = SCHED_OTHER;
+    attributes->runtime_ns = longest_slice_ns;
+    set_attributes(tid, *attributes);
+  }
+}
+
+// A thread of ours, and its id once it has begun.
+struct Worker {
+  std::atomic<pid_t> tid{0};
+  std::jthread thread;
+};
+
+void start_threads(Shared& shared, std::size_t count, std::deque<Worker>& workers) {
   const BlockedSignals blocked;
-  threads.reserve(count);
   try {
-    while (threads.size() < count) {
-      threads.emplace_back([&shared] {
-        // Who is looked at, or anybody else, is to notice nothing of it.
-        set_policy(pthread_self(), SCHED_IDLE);
+    while (workers.size() < count) {
+      Worker& worker = workers.emplace_back();
+      worker.thread = std::jthread([&shared, &worker] {
+        worker.tid = static_cast<pid_t>(syscall(SYS_gettid));
+        run_where_nobody_would();
         memory::prepare_heap();
         shared.work_off();
       });
@@ -174,13 +206,15 @@ void share_out(std::size_t count, std::size_t workers, const std::function<void(
                const std::function<void(std::size_t)>& work) {
   Shared shared(count, begin, work);
   {
-    std::vector<std::jthread> threads;
+    std::deque<Worker> others;
     if (const std::size_t most = std::min(count, workers); most > 1) {
-      start_threads(shared, most - 1, threads);
+      start_threads(shared, most - 1, others);
     }
     shared.work_off();
-    for (std::jthread& thread : threads) {
-      set_policy(thread.native_handle(), SCHED_OTHER);  // what it has in hand is waited for
+    for (const Worker& worker : others) {
+      if (worker.tid != 0) {
+        run_in_turn(worker.tid);  // what it has in hand is waited for
+      }
     }
   }  // joins
   shared.rethrow();
