@@ -227,8 +227,11 @@ void read_planner(const View& comm, Communicator& result) {
   const View view = comm.at(comm.base() + *planner);
   const auto collectives = view.get<std::int32_t>(Field::planned_collectives);
   const auto messages = view.get<std::int32_t>(Field::planned_p2p);
-  if (collectives && messages && *collectives >= 0 && *messages >= 0)
-    result.waiting = *collectives + *messages;
+  constexpr std::int32_t most = 1 << 20;  // of one group: more is no counter
+  const auto counts = [](std::optional<std::int32_t> count) {
+    return count && *count >= 0 && *count <= most;
+  };
+  if (counts(collectives) && counts(messages)) result.waiting = *collectives + *messages;
 }
 
 }  // namespace
