@@ -56,10 +56,12 @@ def map_lock(path):
     Mapping a file without a cache throws out what is cached of it: a page that `reader` reads, and `other` serves.
     Meanwhile whoever asks for our command line, such as ps, is stuck as well: so `other` ends soon, and all with it.
     """
-    _mounted(path, FUSE_READ, silent_s=HELD_S)
+    asked, asks = os.pipe()
+    _mounted(path, FUSE_READ, silent_s=HELD_S, asks=asks)
     cached = os.open(f"{path}/file", os.O_RDONLY)
     direct = os.open(f"{path}/direct", os.O_RDONLY)
     _thread("reader", lambda: os.pread(cached, 1, 0))
+    os.read(asked, 1)  # from then on the page is in the cache, and locked
     _asleep_in(SYS_PREAD, threads=1)
     _thread("keeper", lambda: _map(direct, PRIVATE))
     _asleep_in(SYS_MMAP, threads=1)
@@ -98,14 +100,14 @@ def _map(file, how):
     return LIBC.mmap(None, 4096, PROT_READ, how, file, ctypes.c_long(0))
 
 
-def _mounted(path, silent_at, *, silent_s=LONG_S):
+def _mounted(path, silent_at, *, silent_s=LONG_S, asks=None):
     os.mkdir(path)
     checked(LIBC.unshare(CLONE_NEWNS))
     checked(LIBC.mount(None, b"/", None, ctypes.c_ulong(MS_PRIVATE_RECURSIVE), None))
     fd = os.open("/dev/fuse", os.O_RDWR)
     options = f"fd={fd},rootmode=40000,user_id=0,group_id=0".encode()
     checked(LIBC.mount(b"pages", path.encode(), b"fuse", ctypes.c_ulong(0), options))
-    child("other", lambda: _serve(fd, silent_at, silent_s))
+    child("other", lambda: _serve(fd, silent_at, silent_s, asks))
     os.close(fd)
 
 
@@ -119,8 +121,8 @@ def _attributes(inode, mode, size):
     return struct.pack("=6Q10I", inode, size, 1, 0, 0, 0, 0, 0, 0, mode, 1, 0, 0, 0, 4096, 0)
 
 
-def _serve(fd, silent_at, silent_s):
-    """<linux/fuse.h>, as little of it as one file needs."""
+def _serve(fd, silent_at, silent_s, asks):
+    """<linux/fuse.h>, as little of it as one file needs. `asks` is told of the request that is not answered."""
     folder = _attributes(1, 0o40755, 0)
     file = _attributes(2, 0o100644, 1 << 20)
     direct = False
@@ -128,6 +130,8 @@ def _serve(fd, silent_at, silent_s):
         request = os.read(fd, 1 << 20)
         _, operation, unique, node, *_ = _IN_HEADER.unpack_from(request)
         if operation == silent_at:
+            if asks is not None:
+                os.write(asks, b".")
             time.sleep(silent_s)
             os._exit(0)
         if operation == FUSE_INIT:
