@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from pyhangtrace.analyze.blocked import Blocked, changed
 from pyhangtrace.analyze.calls import path_has
 from pyhangtrace.analyze.scene import Key, Scene
-from pyhangtrace.model.kinds import FdKind, Role
+from pyhangtrace.model.kinds import Edge, FdKind, Role
 from pyhangtrace.model.open_files import FdFacts, FileLock, LockFile
 from pyhangtrace.model.processes import ProcessFacts
 from pyhangtrace.model.report import ReportHolder, WaitObject
@@ -159,6 +160,28 @@ def file_lock_of(scene: Scene, sample: ThreadSample, fd: int | None) -> FileLock
     # A waiter in another pid namespace shows as 0: go by the file.
     same = [lock for lock in locks if lock.inode == facts.inode and lock.pid != sample.pid]
     return same[0] if len(same) == 1 else None
+
+
+def held_by(scene: Scene, wait: Blocked, pids: Sequence[int]) -> Blocked:
+    """The wait for what these processes hold, each the whole of it or a share: with one it is known who."""
+    keys = tuple((pid, 0) for pid in pids)
+    several = len(pids) > 1
+    return changed(
+        wait,
+        targets=keys,
+        holder=ReportHolder(pid=pids[0], alive=not scene.exited(pids[0])) if len(pids) == 1 else None,
+        candidates=keys if several else (),
+        edge=Edge.ANY if several else Edge.ALL,
+    )
+
+
+def locks_in_the_way(scene: Scene, pid: int) -> list[FileLock]:
+    """Locks that others are recorded to hold on files that the process has open."""
+    return [
+        lock
+        for lock in scene.evidence.looks[-1].file_locks
+        if lock.pid > 0 and lock.pid != pid and pid in lock.openers
+    ]
 
 
 def file_lock_holders(lock: FileLock, *, waiter: int) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ from pyhangtrace.analyze.call_waits import polling
 from pyhangtrace.analyze.calls import python_frames
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.model.kinds import Confidence, Edge, Kind, PolledThing, WaitKind
-from pyhangtrace.model.report import ReportHolder, WaitObject
+from pyhangtrace.model.report import WaitObject
 from pyhangtrace.model.threads import ThreadSample
 
 
@@ -65,24 +65,16 @@ def _lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked:
 
 def _file_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked:
     """A lock of the kernel on a file that both it and the holder have open."""
-    found = [
-        lock
-        for lock in scene.evidence.looks[-1].file_locks
-        if lock.pid > 0 and lock.pid != sample.pid and sample.pid in lock.openers
-    ]
+    found = holders.locks_in_the_way(scene, sample.pid)
     pids = sorted({lock.pid for lock in found})
     one = found[0] if len(found) == 1 else None
     return changed(
-        draft,
+        holders.held_by(scene, draft, pids),
         kind=WaitKind.FILE_LOCK,
         standing=Standing.FIRM if pids else Standing.OPAQUE,
         cause=Kind.FILE_LOCK_HELD,
         basis=Confidence.POSSIBLE,
         object=WaitObject(path=one.path, inode=one.inode) if one is not None else WaitObject(),
-        targets=tuple((pid, 0) for pid in pids),
-        holder=ReportHolder(pid=pids[0], alive=not scene.exited(pids[0])) if len(pids) == 1 else None,
-        candidates=tuple((pid, 0) for pid in pids) if len(pids) > 1 else (),
-        edge=Edge.ANY if len(pids) > 1 else Edge.ALL,
         ends_by_itself=True,
         asks=True,
         evidence=(

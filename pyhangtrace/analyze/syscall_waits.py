@@ -142,15 +142,9 @@ def file_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | N
     shared = lock.kind != "posix" and any(holder.pid not in held_by for holder in lock.holders)
     sure = Confidence.LIKELY if shared else Confidence.PROVEN
     return changed(
-        waiting,
+        holders.held_by(scene, waiting, held_by),
         # That somebody else has the file open does not say that he has locked it.
         basis=sure if carried else Confidence.POSSIBLE,
-        targets=tuple((pid, 0) for pid in held_by),
-        holder=ReportHolder(pid=held_by[0], alive=not scene.exited(held_by[0]))
-        if len(held_by) == 1
-        else None,
-        candidates=tuple((pid, 0) for pid in held_by) if len(held_by) > 1 else (),
-        edge=Edge.ALL if len(held_by) < 2 else Edge.ANY,
         evidence=(
             *draft.evidence,
             f"kernel lock table: {lock.kind} on inode {lock.inode} held by {'/'.join(map(str, held_by)) or '?'}",
@@ -162,25 +156,17 @@ def sqlite(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None
     """SQLite naps until a lock on the database is free; the kernel's table says who holds one."""
     if scene.syscall(sample) not in SLEEPS or not _inside_sqlite(sample.frames):
         return None
-    found = [
-        lock
-        for lock in scene.evidence.looks[-1].file_locks
-        if lock.pid > 0 and lock.pid != sample.pid and sample.pid in lock.openers
-    ]
+    found = holders.locks_in_the_way(scene, sample.pid)
     pids = sorted({lock.pid for lock in found})
     thing = WaitObject(path=found[0].path, inode=found[0].inode) if found else WaitObject()
     return changed(
-        draft,
+        holders.held_by(scene, draft, pids),
         kind=WaitKind.FILE_LOCK,
         standing=Standing.FIRM if pids else Standing.OPAQUE,
         cause=Kind.FILE_LOCK_HELD,
         basis=Confidence.LIKELY,
         object=thing,
         progress=in_place(draft.progress),
-        targets=tuple((pid, 0) for pid in pids),
-        holder=ReportHolder(pid=pids[0], alive=not scene.exited(pids[0])) if len(pids) == 1 else None,
-        candidates=tuple((pid, 0) for pid in pids) if len(pids) > 1 else (),
-        edge=Edge.ANY if len(pids) > 1 else Edge.ALL,
         ends_by_itself=False,
         lasts_s=None,
         evidence=(*draft.evidence, "frame of SQLite that waits for a lock on the database"),
