@@ -52,10 +52,6 @@ class Assembler {
     add(BPF_JMP | comparison | BPF_K, left, 0, 0, right);
   }
   /// A jump forward, to where `land` is called with what this returns.
-  std::size_t jump_if(std::uint8_t comparison, std::uint8_t left, std::int32_t right) {
-    add(BPF_JMP | comparison | BPF_K, left, 0, 0, right);
-    return code_.size() - 1;
-  }
   std::size_t jump_if_registers(std::uint8_t comparison, std::uint8_t left, std::uint8_t right) {
     add(BPF_JMP | comparison | BPF_X, left, right, 0, 0);
     return code_.size() - 1;

@@ -43,7 +43,7 @@ def for_cycle(case: Case, finding: Finding) -> list[str]:
     if kinds <= _MEETINGS:
         return []
     if _among_tasks(case, finding):
-        return [_TASKS, _cancel_one(case, finding)]
+        return [_TASKS, _cancel_one(finding)]
     alone = len(members) == 1
     if kinds & _SIGNALS and len({key[0] for key in finding.cycle}) == 1 and not alone:
         return [_SIGNALLED, _end_one(case, finding)]
@@ -93,7 +93,7 @@ def _among_tasks(case: Case, finding: Finding) -> bool:
     )
 
 
-def _cancel_one(case: Case, finding: Finding) -> str:
+def _cancel_one(finding: Finding) -> str:
     pids = " or ".join(f"pid {pid}" for pid in sorted({key[0] for key in finding.cycle})[:4])
     if finding.confidence is Confidence.POSSIBLE:
         return f"none of them goes on unless one is cancelled, which a timer of the loop in {pids} may do"

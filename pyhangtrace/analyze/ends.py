@@ -50,7 +50,7 @@ def io_wait(
     if state is not None:
         wait = changed(wait, evidence=(*wait.evidence, f"{facts.target}: {state}"))
     if facts.kind in (FdKind.FILE, FdKind.DIRECTORY, FdKind.MEMFD, FdKind.DEVICE):
-        return _file(scene, sample, wait, facts)
+        return _file(sample, wait, facts)
     if facts.kind is FdKind.TIMERFD and (left_s := objects.timer_left_s(facts)) is not None:
         return _timer(wait, left_s)
     if _is_outside(facts):
@@ -92,7 +92,7 @@ def _never_gives_up(facts: FdFacts, *, sending: bool) -> bool:
     return (timeouts.send_s if sending else timeouts.receive_s) is None
 
 
-def _file(scene: Scene, sample: ThreadSample, wait: Blocked, facts: FdFacts) -> Blocked:
+def _file(sample: ThreadSample, wait: Blocked, facts: FdFacts) -> Blocked:
     """A file, in whose file system or driver the thread sleeps; that of a FUSE mount is a process."""
     blocked = sample.state == "D"
     where = [f"in {sample.wchan}"] if sample.wchan else []

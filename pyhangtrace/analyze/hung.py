@@ -39,7 +39,7 @@ from pyhangtrace.model.report import Divergence, Side
 from pyhangtrace.model.stacks import Frame
 
 
-def hung_verdict(case: Case, hung: Sequence[Key], seeds: Sequence[Key]) -> Finding:
+def hung_verdict(case: Case, hung: Sequence[Key]) -> Finding:
     """The verdict on waits that do not end."""
     waits, judged = case.waits, case.judged
     seed = _best_seed(case, hung)
@@ -51,7 +51,7 @@ def hung_verdict(case: Case, hung: Sequence[Key], seeds: Sequence[Key]) -> Findi
     if cycle and all(key in waits and waits[key].kind in GROUP_KINDS for key in cycle):
         return _parted(case, hung, cycle, parted)
     if cycle:
-        return _deadlock(case, seed, chain, cycle, hung)
+        return _deadlock(case, chain, cycle, hung)
     end = judged.fate(chain[-1])
     lead = lead_of(case.scene, waits, chain)
     if lead is None:
@@ -198,9 +198,7 @@ def _had_come(case: Case, seed: Key) -> bool:
     return not opening and groups_of(case.scene, seed[0]) > 0
 
 
-def _deadlock(
-    case: Case, seed: Key, chain: Sequence[Key], cycle: tuple[Key, ...], hung: Sequence[Key]
-) -> Finding:
+def _deadlock(case: Case, chain: Sequence[Key], cycle: tuple[Key, ...], hung: Sequence[Key]) -> Finding:
     waits = case.waits
     cause = cause_of_cycle([waits[key] for key in cycle])
     symptom = symptom_of(case.scene, waits, chain, cycle)
@@ -221,8 +219,8 @@ def _deadlock(
         for key in sorted(caught, key=case.order)
     )
     # Who of a process is a party and who a victim is not known where any of its threads may have the lock.
-    either = {key for one in (cycle, *others) for key in _held_fast(case, one)}
-    either = {key for key in either if key[0] in {who[0] for who in guessed}}
+    guesses = {key[0] for key in guessed}
+    either = {key for one in (cycle, *others) for key in _held_fast(case, one) if key[0] in guesses}
     leading = case.judged.leading_to(caught)
     ranks = {who.key[0] for who in named if who.key is not None and who.rank is not None}
     return Finding(

@@ -11,8 +11,6 @@ from pyhangtrace.analyze.blocked import Blocked, any_of_its_own, any_thread
 from pyhangtrace.analyze.components import leading_to
 from pyhangtrace.analyze.scene import Key
 
-_Following = dict[Key, Key | None]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Circles:

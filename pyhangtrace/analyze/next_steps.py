@@ -45,7 +45,7 @@ def next_steps(case: Case, finding: Finding) -> tuple[str, ...]:
             steps.append(f"hangtrace attach -d {window_s:.0f} {case.scene.evidence.job.root_pid}")
     if not steps:
         end = for_end(case, finding.chain[-1]) if finding.chain else None
-        steps = [end] if end else _by_hand(case, finding)
+        steps = [end] if end else _by_hand(case)
     return tuple(dict.fromkeys(steps))
 
 
@@ -180,7 +180,7 @@ def _nobody_holds(case: Case, key: Key) -> bool:
     return wait is not None and wait.holder is None and not wait.targets
 
 
-def _by_hand(case: Case, finding: Finding) -> list[str]:
+def _by_hand(case: Case) -> list[str]:
     """No rule knows more: what the waits say is all there is, and those who wrote the program know the rest."""
     waits = [key for key in sorted(case.waits, key=case.order) if case.waits[key].service is None]
     # Of a wait whose holder is known, the question is what he himself waits for.

@@ -67,7 +67,7 @@ def _find(case: Case, scene: Scene, matched: Matched, judged: Judged) -> Finding
     for seeds in (group, others):
         hung = [key for key in seeds if judged.fate(key).hung and key not in naps]
         if hung:
-            return hung_verdict(case, hung, seeds)
+            return hung_verdict(case, hung)
     for seeds in (group, others):
         for fate, make in ((Fate.BUSY, busy), (Fate.MOVING, late), (Fate.SHORT, short)):
             found = [key for key in seeds if judged.fate(key) is fate and _stands(waits[key])]

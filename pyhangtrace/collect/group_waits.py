@@ -104,9 +104,12 @@ def collect(
 ) -> tuple[GroupWait, ...]:
     """What is known of the waits of these threads. `addresses` are those of the stores, by pid."""
     wanted: dict[int, list[_Asked]] = {}
+    members = set(pids)
     for sample in samples:
+        if sample.pid not in members:
+            continue
         asked = _asked(sample, addresses.get(sample.pid))
-        if sample.pid in pids and asked is not None:
+        if asked is not None:
             wanted.setdefault(sample.pid, []).append(asked)
     if not wanted:
         return ()

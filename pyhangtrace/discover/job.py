@@ -242,6 +242,8 @@ class _Finder:
             return self._by_command(pid)
         owner = self._table[root].uid
         candidates = self._processes_of(owner)
+        self.learn_environs(candidates)
+        self.learn_arguments(candidates)
         seeds = [
             each
             for each in candidates
@@ -271,14 +273,15 @@ class _Finder:
         command, rank = self._arguments(pid), self._rank(pid)
         if not command or rank is None or rank.world_size is None:
             return None
-        alike = [
+        near = [
             each
             for each in self._processes_of(self._table[pid].uid)
-            if self._arguments(each) == command
-            and self._table[each].sid == self._table[pid].sid
-            and self._table[each].state not in "ZX"
+            if self._table[each].sid == self._table[pid].sid and self._table[each].state not in "ZX"
         ]
-        eldest = [each for each in alike if not set(self._table.ancestors(each)) & set(alike)]
+        self.learn_arguments(near)
+        alike = {each for each in near if self._arguments(each) == command}
+        eldest = [each for each in near if each in alike and alike.isdisjoint(self._table.ancestors(each))]
+        self.learn_environs(eldest)
         of_each = {each: self._rank(each) for each in eldest}
         ranks = {each: one.rank for each, one in of_each.items() if one and one.world_size == rank.world_size}
         if len(set(ranks.values())) != len(ranks) or len(ranks) < 2:
@@ -288,15 +291,11 @@ class _Finder:
         return _Found(min(ranks), members, found_by, self._framework(members))
 
     def _processes_of(self, owner: int | None) -> list[int]:
-        """Processes of a user, with their environment and arguments."""
-        found = [
+        return [
             row.pid
             for row in self._table.by_pid.values()
             if row.uid == owner and not row.kernel_thread and row.pid not in self._excluded
         ][:MAX_ENVIRONS]
-        self.learn_environs(found)
-        self.learn_arguments(found)
-        return found
 
     def _rank(self, pid: int) -> _Rank | None:
         values = self.environs.get(pid, {})
