@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from pyhangtrace.analyze.calls import Call
 from pyhangtrace.analyze.progress import Progress
 from pyhangtrace.analyze.scene import Key
 from pyhangtrace.model.kinds import Confidence, Edge, Kind, WaitKind
 from pyhangtrace.model.report import ReportHolder, WaitObject
+
+if TYPE_CHECKING:
+    from dataclasses import replace  # the same for type checkers, which know what it may be given
+else:
+    from msgspec.structs import replace
 
 # From what says most to what says least.
 SURENESS = (Confidence.PROVEN, Confidence.LIKELY, Confidence.POSSIBLE)
@@ -47,9 +53,8 @@ CONNECT = "connect"
 MAY_BE_UNOWNED = frozenset({WaitKind.MUTEX, WaitKind.RWLOCK, WaitKind.PYTHON_LOCK, WaitKind.ONCE})
 
 
-# Without slots, which only __init__ could fill: see `changed`.
-@dataclass(frozen=True, kw_only=True)
-class Blocked:
+# A struct, as its object and its call are: a look at a large job makes thousands of them, each in several steps.
+class Blocked(msgspec.Struct, frozen=True, kw_only=True):
     """`targets` are threads whose act would end the wait (all of them, or any one, by `edge`); `holder` is who is
     recorded, `candidates` who could by role. `basis` says what the wait and its targets are known from: PROVEN
     from kernel or memory, LIKELY by a rule about frames. `cause` is what to call it where the waiting leaves
@@ -65,7 +70,7 @@ class Blocked:
     progress: Progress
     cause: Kind
     basis: Confidence = Confidence.PROVEN
-    object: WaitObject = field(default_factory=WaitObject)
+    object: WaitObject = msgspec.field(default_factory=WaitObject)
     targets: tuple[Key, ...] = ()
     holder: ReportHolder | None = None
     candidates: tuple[Key, ...] = ()
@@ -90,15 +95,8 @@ class Blocked:
     evidence: tuple[str, ...] = ()
 
 
-if TYPE_CHECKING:
-    changed = replace
-else:
-
-    def changed(wait: Blocked, **changes: Any) -> Blocked:
-        """`dataclasses.replace` at a tenth of its cost: a look at a large job makes thousands of waits."""
-        other = object.__new__(Blocked)
-        object.__setattr__(other, "__dict__", wait.__dict__ | changes)
-        return other
+# A record with other values in some of its fields.
+changed = replace
 
 
 def any_thread(wait: Blocked) -> bool:

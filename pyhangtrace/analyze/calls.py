@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
+
+import msgspec
 
 from pyhangtrace.model.kinds import FrameKind
 from pyhangtrace.model.stacks import Frame
@@ -50,8 +51,7 @@ class Meaning(Enum):
     WORKER_LOOP = "worker loop"  # a data or pool worker that waits for its next task
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(msgspec.Struct, frozen=True):
     """A recognised wait. `op` names a collective as its caller wrote it, `caller` is the first frame that is
     not part of the library that waits. `later`: the frame waits for something that was begun before, and names no
     operation.

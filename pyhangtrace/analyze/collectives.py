@@ -10,7 +10,7 @@ same place, nobody can be named.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pyhangtrace.analyze import nccl
 from pyhangtrace.analyze.blocked import CONNECT, GROUP_KINDS, Blocked, Standing, changed
@@ -142,8 +142,8 @@ def _name_later(scene: Scene, waits: dict[Key, Blocked], groups: Groups) -> None
             )
             if len(ops) == 1:
                 op = ops.pop()
-                call = replace(wait.call, op=op, later=True)
-                waits[key] = changed(wait, call=call, object=replace(wait.object, name=op))
+                call = changed(wait.call, op=op, later=True)
+                waits[key] = changed(wait, call=call, object=changed(wait.object, name=op))
 
 
 def _name_begun(waits: dict[Key, Blocked], communicators: Groups) -> None:
@@ -161,8 +161,8 @@ def _name_begun(waits: dict[Key, Blocked], communicators: Groups) -> None:
             wait,
             kind=WaitKind.COLLECTIVE,
             cause=Kind.COLLECTIVE_MISSING_RANK,
-            object=replace(wait.object, name=NONBLOCKING),
-            call=replace(call, meaning=Meaning.COLLECTIVE, op=NONBLOCKING),
+            object=changed(wait.object, name=NONBLOCKING),
+            call=changed(call, meaning=Meaning.COLLECTIVE, op=NONBLOCKING),
         )
 
 
@@ -269,7 +269,7 @@ def _match_ranks(
             wait = waits[key]
             waits[key] = changed(
                 wait,
-                object=replace(wait.object, collective=name, name=op),
+                object=changed(wait.object, collective=name, name=op),
                 targets=targets.get(key, ()),
                 candidates=targets.get(key, ()),
                 standing=Standing.FIRM if outside or (all_seen and not aside) else Standing.OPAQUE,
@@ -401,7 +401,7 @@ def _match_processes(
             wait = waits[key]
             waits[key] = changed(
                 wait,
-                object=replace(wait.object, collective=name, name=op),
+                object=changed(wait.object, collective=name, name=op),
                 targets=targets,
                 candidates=targets,
                 basis=Confidence.LIKELY if counted else Confidence.POSSIBLE,
@@ -433,7 +433,7 @@ def _match_p2p(scene: Scene, waits: dict[Key, Blocked], groups: Mapping[bool, Gr
         targets = tuple(_front_of_rank(scene, waits, rank) for rank in peers)
         waits[key] = changed(
             wait,
-            object=replace(wait.object, peer_rank=peers[0] if len(peers) == 1 else None),
+            object=changed(wait.object, peer_rank=peers[0] if len(peers) == 1 else None),
             targets=targets,
             candidates=targets,
             edge=Edge.ALL if len(peers) == 1 else Edge.ANY,
@@ -470,7 +470,7 @@ def _p2p_of_group(
     )
     return changed(
         wait,
-        object=replace(wait.object, peer_rank=peers[0] if len(peers) == 1 else None),
+        object=changed(wait.object, peer_rank=peers[0] if len(peers) == 1 else None),
         group=group.title,
         targets=targets,
         candidates=targets,

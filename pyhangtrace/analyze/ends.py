@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from pyhangtrace.analyze import holders, objects
 from pyhangtrace.analyze.blocked import Blocked, Standing, changed
@@ -59,7 +58,7 @@ def io_wait(
         return wait
     if facts.socket is not None and not facts.socket.remote and sample.path is not None:
         # Not connected: the call says where to.
-        wait = changed(wait, object=replace(wait.object, path=sample.path))
+        wait = changed(wait, object=changed(wait.object, path=sample.path))
     sending = writing or scene.syscall(sample) == "connect"
     limit = _limit(facts, sending=sending)
     if limit is not None:
@@ -117,7 +116,7 @@ def _timer(wait: Blocked, left_s: float) -> Blocked:
         kind=WaitKind.TIMER,
         standing=Standing.TIMER,
         cause=Kind.TIMER,
-        object=replace(wait.object, remaining_s=left_s),
+        object=changed(wait.object, remaining_s=left_s),
         ends_by_itself=True,
         lasts_s=left_s,
     )
@@ -307,7 +306,7 @@ def poll_wait(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked:
         return changed(_peers(scene, wait, only, writing=False), kind=_kind(only))
     fires = [left for facts in watched if (left := objects.timer_left_s(facts)) is not None]
     if fires and (wait.lasts_s is None or min(fires) < wait.lasts_s):
-        wait = changed(wait, object=replace(wait.object, remaining_s=min(fires)), ends_by_itself=True)
+        wait = changed(wait, object=changed(wait.object, remaining_s=min(fires)), ends_by_itself=True)
         wait = changed(wait, lasts_s=min(fires))
     if outside or not targets:
         return changed(

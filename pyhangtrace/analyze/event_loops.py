@@ -7,7 +7,7 @@ nothing but a thread of the same process can wake any of them, is it the loop th
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from pyhangtrace.analyze import holders, python_objects
@@ -323,7 +323,7 @@ def _by_the_clock(wait: Blocked, left_s: float) -> Blocked:
         wait,
         standing=Standing.TIMER,
         cause=Kind.TIMER,
-        object=replace(wait.object, remaining_s=left_s),
+        object=changed(wait.object, remaining_s=left_s),
         ends_by_itself=True,
         lasts_s=left_s,
         evidence=(*wait.evidence, f"the task that computes it sleeps for another {left_s:.1f} s"),

@@ -188,7 +188,7 @@ class _Matcher:
             wait = self.waits[key]
             self.waits[key] = changed(
                 wait,
-                object=replace(wait.object, collective=name, name=side[0].op),
+                object=changed(wait.object, collective=name, name=side[0].op),
                 targets=targets,
                 candidates=targets,
                 standing=Standing.OPAQUE if unseen and not targets else Standing.FIRM,

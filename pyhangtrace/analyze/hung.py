@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from pyhangtrace.analyze.blocked import CONNECT, GROUP_KINDS, Blocked, Standing, any_thread, weaker
+from pyhangtrace.analyze.blocked import CONNECT, GROUP_KINDS, Blocked, Standing, any_thread, changed, weaker
 from pyhangtrace.analyze.calls import Meaning, path_has
 from pyhangtrace.analyze.causes import (
     MISMATCHES,
@@ -129,7 +129,7 @@ def _holder_unknown(case: Case, chain: Sequence[Key], cause: Kind) -> bool:
 
 def _same_trouble(case: Case, key: Key, other: Key) -> bool:
     one, two = case.waits[key], case.waits[other]
-    same_thing = replace(one.object, remaining_s=None) == replace(two.object, remaining_s=None)
+    same_thing = changed(one.object, remaining_s=None) == changed(two.object, remaining_s=None)
     same_object = same_thing or (one.kind is WaitKind.PYTHON_LOCK and key[0] == other[0])
     return one.cause is two.cause and one.kind is two.kind and same_object and not one.targets
 

@@ -6,7 +6,6 @@ They outlive who uses them and record no owner, only who touched them last: cand
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from pyhangtrace.analyze import objects
 from pyhangtrace.analyze.blocked import Blocked, Standing, changed
@@ -143,7 +142,7 @@ def named_semaphore(scene: Scene, sample: ThreadSample, wait: Blocked) -> Blocke
             mappers = objects.seen(scene, file.mappers, besides=sample.pid)
             return changed(
                 wait,
-                object=replace(wait.object, path=file.path),
+                object=changed(wait.object, path=file.path),
                 candidates=wait.candidates or mappers,
                 evidence=(*wait.evidence, f"{file.path}: value {lock.value}; {objects.NO_OWNER}"),
             )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from pyhangtrace.analyze import holders, python_objects
 from pyhangtrace.analyze.blocked import Blocked, Standing, changed
 from pyhangtrace.analyze.calls import Meaning, has_function, python_frames
@@ -79,7 +77,7 @@ def owned_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | 
     died = lock.problem == holders.OWNER_DIED
     thing = holders.lock_object(sample)
     if lock.kind == "join" and owner is not None:
-        thing = replace(thing, name=_name(scene, owner.key))
+        thing = changed(thing, name=_name(scene, owner.key))
     if owner is None:
         problem = lock.problem or ""
         never = died or problem.startswith(holders.NEVER_HAD)
@@ -293,7 +291,7 @@ def import_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked |
         standing=Standing.FIRM,
         cause=Kind.LOCK_IMPORT,
         basis=Confidence.PROVEN if key and sample.lock and sample.lock.owner_exact else Confidence.LIKELY,
-        object=replace(holders.lock_object(sample), name=module if isinstance(module, str) else None),
+        object=changed(holders.lock_object(sample), name=module if isinstance(module, str) else None),
         targets=(key,) if key else (),
         holder=holders.thread_holder(key),
         candidates=() if key else holders.siblings(scene, draft.key),

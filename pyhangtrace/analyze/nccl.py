@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from pyhangtrace.analyze import nccl_messages
 from pyhangtrace.analyze.blocked import Blocked, Standing, changed
@@ -151,7 +150,7 @@ def _say_own_lag(
         wait = waits[key]
         said = changed(
             wait,
-            object=replace(wait.object, collective=name),
+            object=changed(wait.object, collective=name),
             group=joined.name,
             note=f"{ranks_words(behind)} of this process has not launched {late.operation.op} #{late.seq}",
             evidence=(*wait.evidence, nccl_words(joined)),
@@ -234,7 +233,7 @@ def _say_elsewhere(scene: Scene, waits: dict[Key, Blocked], joined: Joined, foun
         wait = waits[key]
         waits[key] = changed(
             wait,
-            object=replace(wait.object, collective=name),
+            object=changed(wait.object, collective=name),
             note=f"all ranks here have launched {operation.op} #{seq} of {joined.name}; of it are also: {others}",
             evidence=(
                 *wait.evidence,
@@ -328,7 +327,7 @@ def _attach(
 
 
 def _object(wait: Blocked, name: str, operation: Operation) -> WaitObject:
-    return replace(wait.object, collective=name, name=operation.op)
+    return changed(wait.object, collective=name, name=operation.op)
 
 
 def _say_parting(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from pyhangtrace.analyze.blocked import Blocked, Standing, changed
 from pyhangtrace.analyze.fronts import front
@@ -107,7 +106,7 @@ def _set_up_wait(wait: Blocked, n_ranks: int, ranks: Mapping[int, int], missing:
         progress=in_place(wait.progress),  # it asks sockets again and again
         ends_by_itself=False,
         lasts_s=None,
-        object=replace(wait.object, name="set-up of a communicator"),
+        object=changed(wait.object, name="set-up of a communicator"),
         targets=missing,
         candidates=missing,
         evidence=(
@@ -157,7 +156,7 @@ def match_messages(scene: Scene, waits: dict[Key, Blocked], communicators: Seque
             progress=in_place(wait.progress),  # it asks sockets again and again
             ends_by_itself=False,
             lasts_s=None,
-            object=replace(wait.object, name=_MESSAGES[call.name], peer_rank=scene.who.rank(peer.pid)),
+            object=changed(wait.object, name=_MESSAGES[call.name], peer_rank=scene.who.rank(peer.pid)),
             targets=(target,),
             candidates=(target,),
             group=joined.name,

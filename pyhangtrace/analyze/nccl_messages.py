@@ -9,7 +9,7 @@ all, each message needs its other half.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pyhangtrace.analyze.blocked import Blocked, Standing, changed
 from pyhangtrace.analyze.fronts import front
@@ -135,7 +135,7 @@ def attach(
             # Which of them it is that its stream has come to is not known.
             basis=Confidence.LIKELY if one else Confidence.POSSIBLE,
             edge=Edge.ALL if one else Edge.ANY,
-            object=replace(
+            object=changed(
                 wait.object, name=last.op, peer_rank=scene.who.rank(last.peer.pid) if one else None
             ),
             targets=targets,

@@ -6,7 +6,6 @@ A worker of a pool holds the item it works on, and the item its future: who comp
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from pyhangtrace.analyze import holders
 from pyhangtrace.analyze.blocked import Blocked, Standing, changed
@@ -79,7 +78,7 @@ def future(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None
         kind=WaitKind.CONDITION,
         standing=Standing.FIRM,
         cause=Kind.UNKNOWN,
-        object=replace(thing(sample, draft.call), name=FUTURE),
+        object=changed(thing(sample, draft.call), name=FUTURE),
     )
     if working and (edge is Edge.ALL or all(at_work)):
         one = working[0] if len(working) == 1 else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from pyhangtrace.analyze import objects
 from pyhangtrace.analyze.blocked import Blocked, Standing, changed
@@ -228,7 +227,7 @@ def _kernel_object(scene: Scene, sample: ThreadSample) -> WaitObject:
     """The kernel's function, and the file that the call names."""
     facts = scene.fds.get((sample.pid, sample.io_fds[0])) if sample.io_fds else None
     found = objects.thing(facts, facts.fd) if facts is not None else WaitObject(path=sample.path)
-    return replace(found, name=sample.wchan)
+    return changed(found, name=sample.wchan)
 
 
 def _answerers(scene: Scene, sample: ThreadSample) -> tuple[Key, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from pyhangtrace.analyze import holders, nap_waits, objects
 from pyhangtrace.analyze.blocked import Blocked, Standing, changed
@@ -249,7 +248,7 @@ def ring(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
     return changed(
         draft,
         standing=Standing.OPAQUE,
-        object=replace(objects.thing(facts, sample.args[0]), name="io_uring"),
+        object=changed(objects.thing(facts, sample.args[0]), name="io_uring"),
         evidence=(*draft.evidence, f"{wanted}{'; ' + state if state else ''}; {objects.NO_OWNER}"),
     )
 

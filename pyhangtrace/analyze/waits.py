@@ -8,7 +8,6 @@ Targets that are whole processes are given as (pid, 0) and settled by `fronts`; 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from enum import Enum
 from functools import cache
 
@@ -103,7 +102,7 @@ def _completed(scene: Scene, sample: ThreadSample, wait: Blocked) -> Blocked:
     wait = ipc_waits.named_semaphore(scene, sample, wait)
     if not wait.ends_by_itself or wait.object.remaining_s is not None:
         return wait
-    return changed(wait, object=replace(wait.object, remaining_s=sample.remaining_s))
+    return changed(wait, object=changed(wait.object, remaining_s=sample.remaining_s))
 
 
 def _unless_interrupted(scene: Scene, sample: ThreadSample, wait: Blocked) -> Blocked:

@@ -250,8 +250,7 @@ class ReportProcess:
     tasks: tuple[ReportTask, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WaitObject:
+class WaitObject(msgspec.Struct, frozen=True, kw_only=True):
     """What is waited for; only what is known is set. `collective` is a collective's id."""
 
     address: str | None = None  # hexadecimal
@@ -264,8 +263,7 @@ class WaitObject:
     remaining_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportHolder:
+class ReportHolder(msgspec.Struct, frozen=True, kw_only=True):
     """Who is recorded as holding the object. `alive` False: recorded, but that thread or process is gone."""
 
     pid: int

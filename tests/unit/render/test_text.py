@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from pyhangtrace.model.kinds import (
     Confidence,
@@ -51,7 +52,9 @@ LONG_NAMES = (
 def test_no_name_makes_a_line_too_long(name: str) -> None:
     report = sample.report()
     waits = tuple(
-        replace(wait, object=replace(wait.object, path=name)) if wait.kind is WaitKind.FILE_LOCK else wait
+        replace(wait, object=structs.replace(wait.object, path=name))
+        if wait.kind is WaitKind.FILE_LOCK
+        else wait
         for wait in report.waits
     )
     processes = tuple(
