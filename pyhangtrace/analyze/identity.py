@@ -65,13 +65,18 @@ class Identities:
         return tuple(sorted(self.pid_of_rank))
 
     @property
-    def ranks_missing(self) -> tuple[int, ...]:
-        """Ranks that should be on this host and have no process."""
-        if self.world_size is None or not self.one_host or not self.pid_of_rank:
-            return ()
-        if self.nameless or not self.all_found:
+    def ranks_unseen(self) -> tuple[int, ...]:
+        """Ranks of the world that no process seen is, wherever they are."""
+        if self.world_size is None or not self.pid_of_rank:
             return ()
         return tuple(sorted(set(range(self.world_size)) - set(self.pid_of_rank)))
+
+    @property
+    def ranks_missing(self) -> tuple[int, ...]:
+        """Ranks that should be on this host and have no process."""
+        if self.nameless or not self.one_host or not self.all_found:
+            return ()
+        return self.ranks_unseen
 
 
 def identify(evidence: Evidence) -> Identities:
@@ -105,6 +110,12 @@ def identify(evidence: Evidence) -> Identities:
         all_found=_all_found(evidence, by_pid),
         coverage=tuple(notes),
     )
+    if identities.ranks_unseen and not identities.ranks_missing and not nameless:
+        unseen, seen = fold(identities.ranks_unseen), len(pid_of_rank)
+        words = f"rank {unseen} of {world_size} is not among the {seen} found here: what it does is not known"
+        identities = replace(
+            identities, coverage=(*notes, Coverage(source="ranks", state=SourceState.ABSENT, reason=words))
+        )
     zombies = _zombies(evidence, by_pid)
     as_many = bool(zombies) and len(zombies) == len(identities.ranks_missing)
     return replace(identities, ended=zombies) if as_many else identities

@@ -110,6 +110,9 @@ def _find(case: Case, scene: Scene, matched: Matched, judged: Judged) -> Finding
     if not is_idle(case):
         # All wait for each other in ways that record nobody: neither a hang that is proven nor an idle program.
         return Finding(state=State.UNKNOWN, cause=Kind.UNKNOWN)
+    if scene.who.ranks_unseen:
+        # They may wait for one that is seen, and for which nobody seen waits.
+        return Finding(state=State.UNKNOWN, cause=Kind.UNKNOWN)
     return Finding(state=State.IDLE, confidence=Confidence.LIKELY)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyhangtrace.collect import cgroups
+from pyhangtrace.collect import cgroups, connections
 from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
 from pyhangtrace.collect.procfs import (
     PROC,
@@ -73,6 +73,10 @@ class ReaderLookup:
     def environs(self, pids: Sequence[int], names: Sequence[str]) -> Mapping[int, Mapping[str, str]]:
         """See `environs`."""
         return environs(self.reader, pids, names, deadline_s=self.deadline_s)
+
+    def connections(self, pids: Sequence[int]) -> Mapping[int, frozenset[connections.Ends]]:
+        """See `connections.collect`."""
+        return connections.collect(self.reader, pids, deadline_s=self.deadline_s)
 
 
 def named(pid: int, table: ProcessTable, proc_root: str = PROC) -> int:

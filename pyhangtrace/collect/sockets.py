@@ -36,7 +36,7 @@ _STATES = {
 }
 _TYPES = {1: "stream", 2: "dgram", 5: "seqpacket"}
 _TABLES = (("tcp", "tcp"), ("tcp6", "tcp6"), ("udp", "udp"), ("udp6", "udp6"))
-_LARGEST_TABLE = 32 << 20
+LARGEST_TABLE = 32 << 20
 
 _NETLINK_SOCK_DIAG = 4
 _SOCK_DIAG_BY_FAMILY = 20
@@ -74,7 +74,7 @@ def sockets_task(
                 entry
                 for family, table in _TABLES
                 for entry in parse_inet(
-                    read_text(f"{state.proc_root}/{members[0]}/net/{table}", _LARGEST_TABLE) or "", family
+                    read_text(f"{state.proc_root}/{members[0]}/net/{table}", LARGEST_TABLE) or "", family
                 )
             ],
             wanted,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pyhangtrace.collect import (
     arguments,
+    connections,
     descriptors,
     gpu,
     gpu_driver,
@@ -36,6 +37,7 @@ TASKS: dict[str, Task] = {
     source_lines.SOURCE_LINES_TASK: source_lines.source_lines_task,
     arguments.MEMORY_TASK: arguments.memory_task,
     descriptors.DESCRIBE_TASK: descriptors.describe_task,
+    connections.CONNECTIONS_TASK: connections.connections_task,
     sockets.SOCKETS_TASK: sockets.sockets_task,
     kernel_files.KERNEL_FILES_TASK: kernel_files.kernel_files_task,
     ipc.IPC_TASK: ipc.ipc_task,

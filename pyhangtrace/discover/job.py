@@ -1,17 +1,18 @@
 """The group of a process: up to the nearest mark of a job, then everything below.
 
 Marks: a known launcher, a title of a serving framework, a multiprocessing parent, a store address or run id in the
-environment. Without any, the process and its descendants. Never up through a shell, a multiplexer, an editor, a test
-runner or init. The way up ends before a process of another user, too.
+environment. Without any, the process and its descendants, and of a rank also those that it is connected with. Never up
+through a shell, a multiplexer, an editor, a test runner or init. The way up ends before a process of another user, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from pyhangtrace.discover import recognise
+from pyhangtrace.discover import command_lines, recognise
+from pyhangtrace.discover.connected import Candidate, Ends, joined
 from pyhangtrace.model.process_table import ProcessTable
 from pyhangtrace.model.ranks import job_identity
 
@@ -26,6 +27,8 @@ class Lookup(Protocol):
     def arguments(self, pids: Sequence[int]) -> Mapping[int, tuple[str, ...]]: ...
 
     def environs(self, pids: Sequence[int], names: Sequence[str]) -> Mapping[int, Mapping[str, str]]: ...
+
+    def connections(self, pids: Sequence[int]) -> Mapping[int, Collection[Ends]]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,10 +239,8 @@ class _Finder:
         """All processes of the same user with the same store address or run id, if `pid` is one of them."""
         self.learn_environs([pid, root])
         key = self._identity(root) or self._identity(pid)
-        if not any(self._has_rank(each) for each in {root, pid}):
-            return None
-        if key is None:
-            return self._by_command(pid)
+        if key is None or not any(self._has_rank(each) for each in {root, pid}):
+            return self._by_connection(root)
         owner = self._table[root].uid
         candidates = self._processes_of(owner)
         self.learn_environs(candidates)
@@ -266,29 +267,74 @@ class _Finder:
             self._framework(members),
         )
 
-    def _by_command(self, pid: int) -> _Found | None:
-        """Ranks whose store is known to the program alone: the same command line, world size, user and session. Where
-        two of them have the same rank there are several such jobs, and which belong together is not known.
-        """
-        command, rank = self._arguments(pid), self._rank(pid)
-        if not command or rank is None or rank.world_size is None:
+    def _by_connection(self, root: int) -> _Found | None:
+        """Ranks that only variables or command lines call so, whose store the program alone knows."""
+        below = self._below(root)
+        self.learn_arguments(below)
+        self.learn_environs(below)
+        seed = next((each for each in below if self._shows_rank(each)), None)
+        if seed is None:
             return None
-        near = [
+        candidates = self._candidates(seed)
+        if len(candidates) < 2:
+            return None
+        ranks = joined(seed, candidates, self._lookup.connections([each.pid for each in candidates]))
+        if ranks is None or set(below).issuperset(ranks.pids):
+            return None
+        members = list(dict.fromkeys((*below, *(each for rank in ranks.pids for each in self._below(rank)))))
+        starter = self._common_parent(members) if ranks.settled else None
+        if starter is not None and {each.pid for each in candidates}.intersection(
+            self._table.descendants(starter)
+        ) <= set(members):
+            members.insert(0, starter)
+            members.extend(self._ended_below(starter, members))
+        words = "connected with each other" if ranks.connected else "with the same command line"
+        found_by = f"{len(ranks.pids)} ranks {words}"
+        return _Found(members[0], tuple(members), found_by, self._framework(members))
+
+    def _shows_rank(self, pid: int) -> bool:
+        arguments = self._arguments(pid)
+        if recognise.runs_another(self._table[pid].comm, arguments):
+            return False
+        known = self._has_rank(pid) or command_lines.rank_words(arguments)
+        return bool(known) or bool(command_lines.numbers(arguments))
+
+    def _candidates(self, seed: int) -> list[Candidate]:
+        """Processes of the same user that run the same program and show a rank; one that a rank has forked is none."""
+        arguments = self._arguments(seed)
+        program = command_lines.program(arguments)
+        named = self._has_rank(seed) or bool(command_lines.rank_words(arguments))
+        row = self._table[seed]
+        pids = [
             each
-            for each in self._processes_of(self._table[pid].uid)
-            if self._table[each].sid == self._table[pid].sid and self._table[each].state not in "ZX"
+            for each in self._processes_of(row.uid)
+            if self._table[each].state not in "ZX" and (named or self._table[each].comm == row.comm)
         ]
-        self.learn_arguments(near)
-        alike = {each for each in near if self._arguments(each) == command}
-        eldest = [each for each in near if each in alike and alike.isdisjoint(self._table.ancestors(each))]
-        self.learn_environs(eldest)
-        of_each = {each: self._rank(each) for each in eldest}
-        ranks = {each: one.rank for each, one in of_each.items() if one and one.world_size == rank.world_size}
-        if len(set(ranks.values())) != len(ranks) or len(ranks) < 2:
-            return None
-        members = tuple(dict.fromkeys(below for each in sorted(ranks) for below in self._below(each)))
-        found_by = f"{len(ranks)} ranks with the same command line and a world of {rank.world_size}"
-        return _Found(min(ranks), members, found_by, self._framework(members))
+        self.learn_arguments(pids)
+        pids = [each for each in pids if program and command_lines.program(self._arguments(each)) == program]
+        self.learn_environs(pids)
+        found = {each: self._candidate(each, seed) for each in pids if self._shows_rank(each)}
+        return [
+            one
+            for each, one in found.items()
+            if not any(
+                above in found and found[above].rank == one.rank for above in self._table.ancestors(each)
+            )
+        ]
+
+    def _candidate(self, pid: int, seed: int) -> Candidate:
+        arguments = self._arguments(pid)
+        rank = self._rank(pid)
+        said = tuple((word.name, word.value) for word in command_lines.rank_words(arguments))
+        shown: tuple[object, ...] = (rank.rank,) if rank is not None else said
+        return Candidate(
+            pid=pid,
+            rank=shown or command_lines.numbers(arguments),
+            world_size=rank.world_size if rank is not None else None,
+            shape=command_lines.shape(arguments) if rank is None else arguments,
+            near=self._table[pid].sid == self._table[seed].sid,
+            named=rank.world_size is not None if rank is not None else bool(said),
+        )
 
     def _processes_of(self, owner: int | None) -> list[int]:
         return [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from pyhangtrace.discover import recognise
+from pyhangtrace.discover import command_lines, recognise
 from pyhangtrace.discover.job import Group
 from pyhangtrace.model.kinds import Role
 from pyhangtrace.model.process_table import ProcessTable
@@ -58,6 +58,7 @@ def assign(
         identity.role = _role(pid, group, table, launchers, identity, data_workers)
         if identity.role in (Role.DATA_WORKER, Role.COMPILER):
             identity.claims.clear()
+    _by_arguments(group, table, result)
     _workers_of_ranks(group, table, result)
     _by_start_order(group, table, result)
     _starters_of_ranks(group, table, result)
@@ -110,13 +111,17 @@ def wants_program_environ(group: Group, table: ProcessTable) -> list[int]:
         for pid, identity in first.items()
         if identity.role in (Role.RANK, Role.OTHER, Role.SCHEDULER, Role.LAUNCHER)
         and recognise.launcher(table[pid].comm, group.arguments.get(pid, ())) is None
-        and not any(claim.rank is not None and claim.source != START_ORDER for claim in identity.claims)
+        and not any(
+            claim.rank is not None and claim.source not in (START_ORDER, RANK_ARGUMENT)
+            for claim in identity.claims
+        )
         and not recognise.multiprocessing_helper(group.arguments.get(pid, ()))
         and table[pid].state not in "ZX"
     ]
 
 
 START_ORDER = "start order"
+RANK_ARGUMENT = "command line --rank"
 
 
 def _launchers(group: Group, table: ProcessTable, numbers: Mapping[int, str | None]) -> set[int]:
@@ -240,6 +245,29 @@ def _multiprocessing_child(pid: int, group: Group, table: ProcessTable) -> bool:
     if recognise.spawned(arguments):
         return True
     return bool(arguments) and arguments == group.arguments.get(table[pid].ppid)
+
+
+def _by_arguments(group: Group, table: ProcessTable, result: dict[int, Identity]) -> None:
+    """`--rank` of processes that nothing else gives a rank: one each, of several, in one world. Else it may be that of
+    a matrix.
+    """
+    said: dict[int, int] = {}
+    for pid, identity in result.items():
+        rank = command_lines.global_rank(group.arguments.get(pid, ()))
+        wraps = recognise.runs_another(table[pid].comm, group.arguments.get(pid, ()))
+        free = identity.role is Role.OTHER and all(claim.rank is None for claim in identity.claims)
+        if rank is not None and free and not wraps:
+            said[pid] = rank
+    ranks = {pid: rank for pid, rank in said.items() if said.keys().isdisjoint(table.ancestors(pid))}
+    worlds = {command_lines.world_size(group.arguments[pid]) for pid in ranks}
+    if len(ranks) < 2 or len(set(ranks.values())) < len(ranks) or len(worlds) > 1:
+        return
+    (world,) = worlds
+    if max(ranks.values()) >= (len(ranks) if world is None else world):
+        return
+    for pid, rank in ranks.items():
+        result[pid].role = Role.RANK
+        result[pid].claims.append(RankClaim(source=RANK_ARGUMENT, rank=rank, world_size=world))
 
 
 def _workers_of_ranks(group: Group, table: ProcessTable, result: dict[int, Identity]) -> None:

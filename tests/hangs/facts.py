@@ -46,6 +46,7 @@ class Program:
     members: Mapping[str, Waits]  # by the role they announce
     env: Mapping[str, str] = field(default_factory=dict)
     ranks: tuple[int, ...] = ()  # start one such command for each of these, with RANK set
+    variables: bool = True  # with ranks: told so; else nothing but "{rank}" in argv tells
     stdin_open: bool = False  # standard input is a pipe that stays open and empty; else /dev/null
     world_size: int | None = None  # with ranks: what they are told; else their number
 

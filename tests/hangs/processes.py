@@ -251,7 +251,10 @@ class Announcements:
 def start(program: Program, places: dict[str, str], log: Path) -> list[subprocess.Popen[bytes]]:
     """Starts the command of a program, or one for each of its ranks. `places` is what stands in braces."""
     scratch = Path(places["scratch"])
-    argv = [_executable(word.format(**places), scratch) for word in program.argv]
+
+    def command(**more: str) -> list[str]:
+        return [_executable(word.format(**places, **more), scratch) for word in program.argv]
+
     env = {
         "PATH": os.environ.get("PATH", "/usr/bin:/bin"),
         "HOME": os.environ.get("HOME", "/"),
@@ -263,11 +266,15 @@ def start(program: Program, places: dict[str, str], log: Path) -> list[subproces
         **{name: value.format(**places) for name, value in program.env.items()},
     }
     if not program.ranks:
-        return [_spawn(argv, env, log, stdin_open=program.stdin_open)]
+        return [_spawn(command(), env, log, stdin_open=program.stdin_open)]
+    if not program.variables:
+        return [_spawn(command(rank=str(rank)), env, log, stdin_open=False) for rank in program.ranks]
     world_size = str(program.world_size or len(program.ranks))
     ranked = {"WORLD_SIZE": world_size, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": places["port"]}
     return [
-        _spawn(argv, {**ranked, **env, "RANK": str(rank), "LOCAL_RANK": str(rank)}, log, stdin_open=False)
+        _spawn(
+            command(), {**ranked, **env, "RANK": str(rank), "LOCAL_RANK": str(rank)}, log, stdin_open=False
+        )
         for rank in program.ranks
     ]
 

@@ -63,6 +63,25 @@ def unrecorded(case: Case) -> Case:
     return replace(case, kind=f"{case.kind}-unrecorded", programs=(without,), slow=True)
 
 
+def told(kind: str, summary: str, *arguments: str) -> Case:
+    """Three ranks with these arguments; rank 1 sleeps."""
+    return Case(
+        kind=f"groups-{kind}",
+        summary=summary,
+        programs=(
+            Program(
+                argv=("{python}", "{programs}/told_ranks.py", *arguments, "{port}"),
+                members={"rank0": Waits.LOCK, "rank1": SLEEPS, "rank2": Waits.LOCK},
+                ranks=(0, 1, 2),
+                variables=False,
+            ),
+        ),
+        attach=("rank0", "rank1", "rank2"),
+        facts=missing(1, 3, "timer"),
+        torch=True,
+    )
+
+
 TP = lacking(
     "tp_lacks_one",
     "a rank sleeps; one waits for it in the tensor-parallel group, two for those in the data-parallel ones",
@@ -252,6 +271,33 @@ CASES = (
         ),
         attach=("rank0", "launcher"),
         facts=missing(1, 3, "timer"),
+        torch=True,
+    ),
+    told(
+        "told-by-option",
+        "only an option tells each its rank, each in a session of its own",
+        "--rank",
+        "{rank}",
+        "--world-size",
+        "3",
+    ),
+    told("told-by-number", "only a number among the arguments tells the rank", "{rank}", "3"),
+    Case(
+        kind="groups-two-jobs-of-one-command",
+        summary="two jobs of one command line in one session: only their connections tell them apart",
+        programs=(
+            Program(
+                argv=("{python}", "{programs}/told_ranks.py", "both"),
+                members={
+                    "rank0": Waits.LOCK,
+                    "rank1": SLEEPS,
+                    "other.rank0": Waits.LOCK,
+                    "other.rank1": SLEEPS,
+                },
+            ),
+        ),
+        attach=("rank0", "rank1"),
+        facts=missing(1, 2, "timer"),
         torch=True,
     ),
     Case(

@@ -434,3 +434,10 @@ def test_who_is_ready_to_run_inside_the_call_has_come(op: str) -> None:
     named = [culprit.rank for culprit in report.verdict.culprits]
     # Of objects bytes are made first, which may take long: they may not have come.
     assert named == ([1] if op == "all_reduce" else [1, 0])
+
+
+def test_a_rank_whose_others_are_not_seen_is_not_idle() -> None:
+    processes = [b.rank(100, 0, 2, identity=(), ppid=1)]
+    report = analyze(b.evidence(processes, b.twice(b.asleep(100, seconds=3600.0))))
+    assert report.verdict.state is State.UNKNOWN
+    assert any("rank 1 of 2 is not among" in line.reason for line in report.coverage)

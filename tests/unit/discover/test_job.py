@@ -27,6 +27,7 @@ class Host:
     rows: list[ProcessStat] = field(default_factory=list)
     command: dict[int, tuple[str, ...]] = field(default_factory=dict)
     variables: dict[int, dict[str, str]] = field(default_factory=dict)
+    ends: dict[int, list[tuple[str, str]]] = field(default_factory=dict)
 
     def add(
         self,
@@ -66,6 +67,16 @@ class Host:
         return {
             pid: {name: value for name, value in self.variables[pid].items() if name in names} for pid in pids
         }
+
+    def connections(self, pids: Sequence[int]) -> Mapping[int, frozenset[tuple[str, str]]]:
+        return {pid: frozenset(self.ends.get(pid, ())) for pid in pids}
+
+    def talk(self, *pids: int) -> None:
+        """Each of these is connected with each other one."""
+        for one in pids:
+            for other in pids:
+                if one != other:
+                    self.ends.setdefault(one, []).append((f"lo:{one}-{other}", f"lo:{other}-{one}"))
 
     def find(self, *pids: int, ourselves: tuple[int, ...] = ()) -> job.Group:
         return job.find(pids, self.table, self, ourselves=ourselves)
