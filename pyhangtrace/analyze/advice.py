@@ -9,7 +9,7 @@ from pyhangtrace.analyze.calls import path_has
 from pyhangtrace.analyze.finding import Case, Finding, threads_of_cycle
 from pyhangtrace.analyze.retries import is_young, who_tries
 from pyhangtrace.analyze.scene import Key
-from pyhangtrace.analyze.words import ended_by, waiting, where, who
+from pyhangtrace.analyze.words import bystander, ended_by, waiting, where, who
 from pyhangtrace.model.kinds import Confidence, Kind, WaitKind
 
 _FILES = frozenset({WaitKind.FILE_LOCK, WaitKind.LOCK_FILE})
@@ -80,7 +80,10 @@ def _end_one(case: Case, finding: Finding) -> str:
         told = "; ".join(f"{who(case, key)}{where(case, key)}" for key in trying[:4])
         return f"see for how long it is tried again: it ends only if one of these stops trying: {told}"
     pids = sorted({key[0] for key in finding.cycle})
+    nap = next((nap for key in finding.cycle if (nap := bystander(case, key))), None)
     unless = ", unless one stops trying" if trying else ""
+    if nap is not None:
+        unless = f", unless {who(case, nap)}, which {waiting(case, nap)}, lets one go on then"
     return f"it does not recover by itself{unless}: end {' or '.join(f'pid {pid}' for pid in pids[:4])}"
 
 

@@ -61,7 +61,9 @@ class Blocked(msgspec.Struct, frozen=True, kw_only=True):
     the group. `peer` is a rank that the program named itself, `group` the process group of a collective, where it is
     known. `besides` are threads that may act as well: whoever
     has a descriptor is a process, and any of its threads can use it, not only the one that speaks for it. With `asks`
-    a loop of the program's own asks for it between naps, so that nothing wakes it when it could go on.
+    a loop of the program's own asks for it between naps, so that nothing wakes it when it could go on. `bystanders`
+    sleep by the clock since before, and may give back what the targets have when they wake; where `helped`, nothing
+    speaks against that.
     """
 
     key: Key
@@ -75,6 +77,8 @@ class Blocked(msgspec.Struct, frozen=True, kw_only=True):
     holder: ReportHolder | None = None
     candidates: tuple[Key, ...] = ()
     besides: tuple[Key, ...] = ()
+    bystanders: tuple[Key, ...] = ()
+    helped: bool = False
     edge: Edge = Edge.ALL
     ends_by_itself: bool = False
     call: Call | None = None

@@ -432,8 +432,10 @@ def _may_be_stuck(world: _World, outcomes: Mapping[Key, Outcome], key: Key) -> b
 
 
 def _helped(world: _World, wait: Blocked) -> bool:
-    """Whether another thread of those at the other end, who are known by their processes only, may yet act."""
-    return any(_may_act(world, key) for key in wait.besides)
+    """Whether another thread of those at the other end, who are known by their processes only, may yet act, or one
+    that naps.
+    """
+    return wait.helped or any(_may_act(world, key) for key in wait.besides)
 
 
 def _has_a_task(wait: Blocked | None) -> bool:

@@ -15,7 +15,7 @@ from pyhangtrace.analyze.nccl_comms import join
 from pyhangtrace.analyze.progress import SETTLED_S
 from pyhangtrace.analyze.scene import Key
 from pyhangtrace.analyze.states import FREEZER
-from pyhangtrace.analyze.words import kept_open_by, thread, waiting
+from pyhangtrace.analyze.words import bystander, kept_open_by, thread, waiting
 from pyhangtrace.model.kinds import Kind, Part, SourceState, State, WaitKind
 
 _MOST_STEPS = 3
@@ -40,6 +40,7 @@ def next_steps(case: Case, finding: Finding) -> tuple[str, ...]:
             for line in case.scene.evidence.coverage
             if line.fix and line.state is not SourceState.USED
         ]
+        steps += _after_the_nap(case, finding)
         window_s = _tells(case, finding)
         if window_s is not None:
             steps.append(f"hangtrace attach -d {window_s:.0f} {case.scene.evidence.job.root_pid}")
@@ -58,6 +59,16 @@ def _on_other_hosts(case: Case) -> list[str]:
         if each.host is not None and each.pid is not None and not each.same_host
     }
     return [f"on host {host}: hangtrace attach {pid}" for host, pid in sorted(found)][:_MOST_STEPS]
+
+
+def _after_the_nap(case: Case, finding: Finding) -> list[str]:
+    """Who naps beside the others may let them go on: that shows when its time is over."""
+    naps = {nap for key in finding.chain if (nap := bystander(case, key)) is not None}
+    left_s = max((case.waits[nap].lasts_s or 0.0 for nap in naps), default=None)
+    if left_s is None:
+        return []
+    root = case.scene.evidence.job.root_pid
+    return [f"look again in {ceil(left_s) + 1} s, when that thread has woken up: hangtrace attach {root}"]
 
 
 def _tells(case: Case, finding: Finding) -> float | None:

@@ -26,6 +26,9 @@ def patience(scene: Scene, waits: dict[Key, Blocked], judged: Judged, finding: F
     other chain whose end fell asleep less than 3 s ago may yet move.
     """
     window = scene.evidence.window_s
+    if _ends_a_nap(waits, finding, SETTLED_S - window):
+        # Whether somebody who naps beside a hang lets it be when its time is over.
+        return _until(SETTLED_S, window)
     if finding.settled:
         return 0.0
     if len(scene.evidence.looks) < 2:
@@ -55,6 +58,14 @@ def patience(scene: Scene, waits: dict[Key, Blocked], judged: Judged, finding: F
 def _until(wanted_s: float, window_s: float) -> float:
     # A fraction of a millisecond short is still short: rounded to nothing, it would end the looking too early.
     return max(round(wanted_s - window_s, 3), 0.001)
+
+
+def _ends_a_nap(waits: Mapping[Key, Blocked], finding: Finding, left_s: float) -> bool:
+    if finding.state not in (State.HUNG, State.UNKNOWN):
+        return False
+    told = [key for key in (*finding.chain, *finding.cycle, *finding.victims) if key in waits]
+    naps = {nap for key in told for nap in waits[key].bystanders}
+    return any((waits[nap].lasts_s or 0.0) <= left_s for nap in naps if nap in waits) and left_s > 0
 
 
 def _tells_soon(wait: Blocked, left_s: float) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pyhangtrace.analyze.build import build
+from pyhangtrace.analyze.bystanders import settle_bystanders
 from pyhangtrace.analyze.collectives import match
 from pyhangtrace.analyze.event_loops import settle_tasks
 from pyhangtrace.analyze.finding import Case, Finding
@@ -42,6 +43,7 @@ def outsiders_wanted(evidence: Evidence) -> tuple[int, ...]:
 def _conclude(evidence: Evidence) -> tuple[Case, Finding]:
     scene = build_scene(evidence)
     waits = {key: wait for key in scene.thread_keys() if (wait := classify(scene, key)) is not None}
-    matched = match(scene, settle_fronts(scene, settle_tasks(scene, settle_sole_wakers(scene, waits))))
+    waits = settle_fronts(scene, settle_tasks(scene, settle_sole_wakers(scene, waits)))
+    matched = match(scene, settle_bystanders(scene, waits))
     case = Case(scene=scene, matched=matched, judged=judge(scene, matched.waits))
     return case, find(scene, matched, case.judged)

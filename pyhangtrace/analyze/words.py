@@ -452,15 +452,17 @@ def _unknown(case: Case, finding: Finding) -> str:
     if len(finding.victims) > 1 and len({key[0] for key in finding.victims}) == 1:
         told = "; ".join(f"{who(case, key)} {waiting(case, key)}" for key in finding.victims[:_MOST_TOLD])
         more = f"; {len(finding.victims) - _MOST_TOLD} more" if len(finding.victims) > _MOST_TOLD else ""
-        return f"Not decided: {told}{more}. {_open(case, finding.victims[:1])}"
+        return f"Not decided: {told}{more}. {_open(case, finding, finding.victims[:1])}"
     if finding.victims:
         end = finding.chain[-1] if len(finding.chain) > 1 else None
         rest = f"; {who(case, end)} {waiting(case, end)}" if end is not None else ""
         waiting_ones = _victims(case, finding, verb=" waiting")
-        return f"Not decided: {waiting_ones}{rest}. {_open(case, finding.chain[-1:] or finding.victims[:1])}"
+        return f"Not decided: {waiting_ones}{rest}. {_open(case, finding, finding.chain[-1:] or finding.victims[:1])}"
     if finding.chain:
         key = finding.chain[0]
-        return f"Not decided: {who(case, key)} {waiting(case, key)}. {_open(case, finding.chain[-1:])}"
+        return (
+            f"Not decided: {who(case, key)} {waiting(case, key)}. {_open(case, finding, finding.chain[-1:])}"
+        )
     late = case.scene.not_in_time()
     if late:
         some = f"{len(late)} processes" if len(late) > 1 else f"pid {late[0]}"
@@ -473,12 +475,21 @@ def _unknown(case: Case, finding: Finding) -> str:
     return f"The evidence does not say whether anything hangs: no thread could be looked at{_unseen(case)}."
 
 
-def _open(case: Case, keys: Sequence[Key]) -> str:
+def bystander(case: Case, key: Key) -> Key | None:
+    """Who naps, and may end a wait when it wakes, though nothing says that it will."""
+    wait = case.waits.get(key)
+    return wait.bystanders[0] if wait is not None and wait.bystanders else None
+
+
+def _open(case: Case, finding: Finding, keys: Sequence[Key]) -> str:
     """What is not known of the wait on which it hangs."""
     wait = case.waits.get(keys[0]) if keys else None
     if keys and keys[0] in case.judged.clocked:
         it = _capital(who(case, keys[0]))
         return f"{it} waits for a while at a time: whether it lets go in between is not known."
+    nap = next((nap for key in finding.chain if (nap := bystander(case, key))), None)
+    if nap is not None:
+        return f"{_capital(who(case, nap))} {waiting(case, nap)}, and may let them go on then: that is not known."
     does = ended_by(wait) if wait is not None else None
     if does is None:
         return f"Whether that ends is not known{_unseen(case)}."

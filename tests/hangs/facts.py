@@ -66,6 +66,7 @@ class Facts:
     holder: str | None = None  # a wait of the chain must name it as the holder
     chain_end: tuple[str, ...] = ()  # the last wait of the chain is one of theirs
     cycle: bool = False
+    confidence: frozenset[str] | None = None  # None: any
     missing: frozenset[int] | None = None  # of one of the collectives
     op: str | None = None  # of that collective
     group: str | None = None  # of that collective

@@ -64,6 +64,10 @@ def judge(
     if withheld:
         # Said nothing, so nothing more to hold against it; whether that is right depends on the case.
         return _conclude(findings)
+    if facts.confidence is not None and verdict["confidence"] not in facts.confidence:
+        wanted = " or ".join(sorted(facts.confidence))
+        too_sure = verdict["confidence"] == "proven"
+        (findings.wrong if too_sure else findings.left_open).append(f"{verdict['confidence']}, not {wanted}")
     _check_first(verdict["culprits"], facts, members, findings)
     _check_parties(report, facts, members, findings)
     _check_victims(verdict, facts, members, findings)

@@ -1,6 +1,6 @@
 """All cases, family by family. A kind is named once."""
 
-from tests.hangs.cases import controls, gloo, groups, ipc, locks, mpi, multiproc, timed
+from tests.hangs.cases import bystanders, controls, gloo, groups, ipc, locks, mpi, multiproc, timed
 from tests.hangs.facts import Case
 
 CASES: tuple[Case, ...] = (
@@ -8,6 +8,7 @@ CASES: tuple[Case, ...] = (
     *groups.CASES,
     *locks.CASES,
     *timed.CASES,
+    *bystanders.CASES,
     *ipc.CASES,
     *multiproc.CASES,
     *mpi.CASES,

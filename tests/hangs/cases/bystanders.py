@@ -1,0 +1,59 @@
+"""Two that wait for each other beside a third one that naps, and lets them go on when it wakes up, or does not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.hangs.cases.locks import case, cycle
+from tests.hangs.facts import Case, Facts, Waits, healthy
+
+LOCK, NAPS = Waits.LOCK, Waits.SLEEP
+NOT_HUNG = ("running", "idle", "slow", "unknown")
+PAIR = ("debit", "credit")
+TRIO = {"debit": LOCK, "credit": LOCK, "third": NAPS}
+
+
+def in_c(what: str, facts: Facts, summary: str) -> Case:
+    members = {"debit": LOCK, "credit": LOCK, "main": NAPS}
+    return case(f"bystander-{what}", summary, ("{programs}/bystander.c", what), members, facts)
+
+
+def in_python(
+    what: str, members: dict[str, Waits], facts: Facts, summary: str, *, slow: bool = False
+) -> Case:
+    kind = f"{'well-' if 'hung' not in facts.state else ''}bystander-{what}"
+    return case(kind, summary, ("{python}", "{programs}/bystander.py", what), members, facts, slow=slow)
+
+
+_LIKELY = replace(cycle(PAIR), confidence=frozenset({"likely"}))
+
+CASES = (
+    in_c("unlocks", _LIKELY, "a third thread of a C program naps, and unlocks a mutex of another one then"),
+    in_c("cancels", _LIKELY, "a third thread of a C program naps, and cancels one of the two then"),
+    in_c(
+        "beats",
+        replace(cycle(PAIR), confidence=frozenset({"proven"})),
+        "a third thread of a C program naps again and again",
+    ),
+    in_python(
+        "lock",
+        TRIO,
+        # Its main thread waits for the end of that one.
+        healthy(*NOT_HUNG, may_name=("third",)),
+        "a third thread naps, and releases a plain Lock then",
+    ),
+    in_python("lock-beats", TRIO, cycle(PAIR), "a third thread naps again and again"),
+    in_python(
+        "shared-lock",
+        TRIO,
+        healthy(*NOT_HUNG, may_name=("third",)),
+        "a third process naps, and releases a Lock of both then",
+    ),
+    in_python("shared-lock-beats", TRIO, cycle(PAIR), "a third process naps again and again", slow=True),
+    in_python(
+        "task",
+        {"main": Waits.POLL, "third": NAPS},
+        healthy(*NOT_HUNG),
+        "two tasks wait for each other, and a thread naps, and cancels one of them then",
+    ),
+)

@@ -1,0 +1,88 @@
+"""Two that wait for each other, and a third one that naps beside them. When it wakes up it lets them go on, or it only
+beats, again and again. usage: bystander.py lock|lock-beats|shared-lock|shared-lock-beats|task
+"""
+
+import asyncio
+import multiprocessing
+import sys
+import threading
+import time
+
+import announce
+
+NAP_S = 45
+BEAT_S = 1
+
+
+def transfer(role, mine, other, meeting):
+    with mine:
+        meeting.wait()
+        announce.member(role)
+        with other:
+            pass
+
+
+def beat():
+    announce.member("third")
+    while True:
+        time.sleep(BEAT_S)
+
+
+def nap_and_release(lock):
+    announce.member("third")
+    time.sleep(NAP_S)
+    lock.release()
+
+
+def run(worker, lock, barrier, beats):
+    first, second, meeting = lock(), lock(), barrier(2)
+    works = [
+        worker(target=beat) if beats else worker(target=nap_and_release, args=(first,)),
+        worker(target=transfer, args=("debit", first, second, meeting)),
+        worker(target=transfer, args=("credit", second, first, meeting)),
+    ]
+    for work in works:
+        work.start()
+    for work in works:
+        work.join()
+
+
+def with_process(target, args=()):
+    def work():
+        announce.die_with_parent()
+        target(*args)
+
+    return multiprocessing.get_context("fork").Process(target=work)
+
+
+async def cancelled_task():
+    first, second = asyncio.Lock(), asyncio.Lock()
+
+    async def take(mine, other):
+        async with mine:
+            await asyncio.sleep(0.1)
+            async with other:
+                pass
+
+    tasks = [asyncio.create_task(take(first, second)), asyncio.create_task(take(second, first))]
+    loop = asyncio.get_running_loop()
+
+    def cancel():
+        announce.member("third")
+        time.sleep(NAP_S)
+        loop.call_soon_threadsafe(tasks[0].cancel)
+
+    threading.Thread(target=cancel).start()
+    await asyncio.sleep(0.2)
+    announce.member("main")
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+what, _, beats = sys.argv[1].partition("-beats")
+beats = sys.argv[1].endswith("-beats")
+if what == "lock":
+    run(threading.Thread, threading.Lock, threading.Barrier, beats)
+elif what == "shared-lock":
+    run(with_process, multiprocessing.Lock, multiprocessing.Barrier, beats)
+else:
+    asyncio.run(cancelled_task())

@@ -1,0 +1,93 @@
+"""Threads beside a circle that sleep by the clock, and may let it go when they wake up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from pyhangtrace.analyze.report import analyze, more_time_wanted
+from pyhangtrace.model.evidence import Evidence
+from pyhangtrace.model.kinds import Confidence, Kind, State
+from pyhangtrace.model.threads import ThreadSample
+from tests.unit.analyze import builders as b
+
+Circle = tuple[ThreadSample, ThreadSample]
+
+
+def mutexes(kind: str = "mutex_normal") -> Circle:
+    """Two threads of process 100 that have each other's mutexes, for ten seconds."""
+
+    def one(tid: int, owner: int) -> ThreadSample:
+        sample = b.on_mutex(100, tid, owner=owner, address=0x8000 + tid)
+        assert sample.lock is not None
+        return replace(sample, lock=replace(sample.lock, kind=kind))
+
+    return one(201, 202), one(202, 201)
+
+
+def plain_locks() -> Circle:
+    """The same with plain locks of Python, by `with`."""
+
+    def one(tid: int, owner: int) -> ThreadSample:
+        sample = b.on_python_lock(100, tid, owner=owner)
+        assert sample.lock is not None
+        at = 0x6000 + tid * 16
+        return replace(sample, lock=replace(sample.lock, address=at, uaddr=at, python_lock_address=at + 8))
+
+    return one(201, 202), one(202, 201)
+
+
+def beside(circle: Circle, *others: ThreadSample, window: float = 0.1) -> Evidence:
+    return b.evidence([b.process(100)], b.twice(*circle, *others, window=window))
+
+
+def nap(*, slept: float, left: float) -> ThreadSample:
+    """A third thread that has slept for so long, and will for so much longer."""
+    return b.asleep(100, 203, seconds=slept + left, left=left, asleep_for_s=slept)
+
+
+def test_a_normal_mutex_may_be_unlocked_by_one_that_has_slept_all_the_while() -> None:
+    verdict = analyze(beside(mutexes(), nap(slept=11.0, left=30.0))).verdict
+    assert (verdict.state, verdict.cause) == (State.HUNG, Kind.LOCK_CYCLE)
+    assert verdict.confidence is Confidence.LIKELY
+    assert "unless pid 100 (program-100), thread thread-203" in verdict.next_steps[-1]
+
+
+@pytest.mark.parametrize("kind", ["mutex_recursive", "mutex_errorcheck", "mutex_robust"])
+def test_mutexes_that_refuse_others_are_proof(kind: str) -> None:
+    verdict = analyze(beside(mutexes(kind), nap(slept=11.0, left=30.0))).verdict
+    assert (verdict.state, verdict.confidence) == (State.HUNG, Confidence.PROVEN)
+
+
+@pytest.mark.parametrize("circle", [mutexes, plain_locks])
+@pytest.mark.parametrize(
+    "other",
+    [
+        nap(slept=4.0, left=30.0),  # it has run since, and let them be
+        nap(slept=11.0, left=3600.0),  # too long to wait for
+        b.sleeper(100, 203, frames=(b.py("Event.wait", b.THREADING),)),  # has no time
+    ],
+    ids=["has run", "long", "no timer"],
+)
+def test_other_threads_take_nothing_from_it(circle: Callable[[], Circle], other: ThreadSample) -> None:
+    alone = analyze(beside(circle())).verdict
+    verdict = analyze(beside(circle(), other)).verdict
+    assert alone.state is State.HUNG
+    assert (verdict.state, verdict.confidence) == (alone.state, alone.confidence)
+
+
+def test_of_plain_locks_nothing_is_said_before_one_that_naps_beside_them_has_woken_up() -> None:
+    report = analyze(beside(plain_locks(), nap(slept=11.0, left=30.0), window=3.0))
+    assert report.verdict.state is State.UNKNOWN
+    assert not report.verdict.culprits
+    assert not report.verdict.cycle
+    assert "thread-203" in report.verdict.summary
+    assert any(step.startswith("look again in 31 s") for step in report.verdict.next_steps)
+
+
+def test_one_waits_for_who_wakes_up_soon() -> None:
+    for circle in (mutexes(), plain_locks()):
+        assert more_time_wanted(beside(circle, nap(slept=11.0, left=1.5))) > 1.5
+        assert more_time_wanted(beside(circle, nap(slept=4.0, left=1.5))) == 0.0
