@@ -15,6 +15,7 @@ from pyhangtrace.analyze.collectives import Matched
 from pyhangtrace.analyze.finding import Case, Finding
 from pyhangtrace.analyze.graph import Fate, Judged
 from pyhangtrace.analyze.hung import hung_verdict
+from pyhangtrace.analyze.naps_apart import naps_apart
 from pyhangtrace.analyze.progress import GOES_ON, SETTLED_S, Progress
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.analyze.working import (
@@ -110,6 +111,9 @@ def _find(case: Case, scene: Scene, matched: Matched, judged: Judged) -> Finding
     if not is_idle(case):
         # All wait for each other in ways that record nobody: neither a hang that is proven nor an idle program.
         return Finding(state=State.UNKNOWN, cause=Kind.UNKNOWN)
+    apart = naps_apart(scene, waits)
+    if apart:
+        return Finding(state=State.UNKNOWN, cause=Kind.UNKNOWN, chain=apart[:1])
     if scene.who.ranks_unseen:
         # They may wait for one that is seen, and for which nobody seen waits.
         return Finding(state=State.UNKNOWN, cause=Kind.UNKNOWN)

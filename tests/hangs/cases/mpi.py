@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.hangs.facts import Case, Facts, Program, Waits, busy, healthy, hung
+from tests.hangs.facts import Case, Facts, Program, Waits, busy, healthy, hung, may_withhold
 
 MISSING = "collective.missing_rank"
 OPEN_MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
@@ -73,6 +73,18 @@ CASES = (
         "MPI_Wait for an MPI_Ibarrier to which a sleeping rank does not come",
         Waits.SLEEP,
         hung(MISSING, "timer", op="nonblocking collective", **LACKS),
+    ),
+    case(
+        "barrier-asked-for",
+        "MPI_Test and a nap in turn for an MPI_Ibarrier to which a sleeping rank does not come",
+        ranks("barrier-asked-for", 3, rank0=Waits.ANY, rank1=Waits.SLEEP, rank2=Waits.ANY),
+        may_withhold(MISSING, "timer", culprit=("rank1",)),
+    ),
+    case(
+        "round-by-the-clock",
+        "all ranks nap in the same loop",
+        ranks("round-by-the-clock", 3, rank0=Waits.SLEEP, rank1=Waits.SLEEP, rank2=Waits.SLEEP),
+        healthy("idle"),
     ),
     all_of("all-receive", "all receive first, in a ring", 3, "p2p.cycle", cycle=True),
     all_of("all-send", "all send first and wait for the receiver, in a ring", 3, "p2p.cycle", cycle=True),

@@ -121,6 +121,26 @@ static void barrier_begun_before(void) {
   MPI_Wait(&request, MPI_STATUS_IGNORE);
 }
 
+/* What was begun before is asked for between naps: a barrier to which rank 1 does not come. */
+static void barrier_asked_for(void) {
+  MPI_Request request;
+  int done = 0;
+  if (rank == 1) sleep_instead();
+  announce(role());
+  MPI_Ibarrier(MPI_COMM_WORLD, &request);
+  for (;;) {
+    MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+    if (done) break;
+    usleep(2000);
+  }
+}
+
+/* Healthy: all ranks do the same round by the clock. */
+static void round_by_the_clock(void) {
+  announce(role());
+  for (;;) usleep(20000);
+}
+
 static void full_speed(void) {
   announce(role());
   for (;;) {
@@ -145,6 +165,8 @@ static const struct {
     {"opposite-order", opposite_order},
     {"messages-to-and-fro", messages_to_and_fro},
     {"barrier-begun-before", barrier_begun_before},
+    {"barrier-asked-for", barrier_asked_for},
+    {"round-by-the-clock", round_by_the_clock},
     {"full-speed", full_speed},
 };
 

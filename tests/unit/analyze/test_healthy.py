@@ -12,6 +12,7 @@ from pyhangtrace.model.evidence import Evidence
 from pyhangtrace.model.kinds import Confidence, FdKind, Kind, Role, State
 from pyhangtrace.model.open_files import FdFacts, Holder
 from pyhangtrace.model.processes import RankClaim
+from pyhangtrace.model.threads import ThreadSample
 from tests.unit.analyze import builders as b
 
 LOOP = (
@@ -215,6 +216,26 @@ def test_wait_that_moved_between_the_looks_is_no_hang() -> None:
     ]
     later = [b.moved(thread) for thread in first]
     assert state_of(b.evidence(b.ranks(2), [b.look(*first), b.look(*later, at=0.1)])) is not State.HUNG
+
+
+def test_ranks_that_nap_in_one_loop_are_idle_and_in_several_nobody_knows() -> None:
+    naps = [b.asleep(100, seconds=0.01), b.asleep(101, seconds=0.01)]
+    assert state_of(b.evidence(b.ranks(2), b.twice(*naps))) is State.IDLE
+    elsewhere = b.replace(b.asleep(101, seconds=3600), frames=(b.native("nanosleep"), b.py("serve")))
+    assert state_of(b.evidence(b.ranks(2), b.twice(naps[0], elsewhere))) is State.UNKNOWN
+
+
+def test_naps_of_native_code_are_told_apart_by_where_they_return_to() -> None:
+    def nap(pid: int, address: int) -> ThreadSample:
+        frames = (b.native("usleep", "libc.so.6"), b.replace(b.native("main", "solver"), address=address))
+        return b.replace(b.asleep(pid, seconds=0.01), frames=frames)
+
+    # Loaded at another address in each process.
+    same = b.twice(nap(100, 0x55000123), nap(101, 0x57000123))
+    assert state_of(b.evidence(b.ranks(2), same)) is State.IDLE
+    assert (
+        state_of(b.evidence(b.ranks(2), b.twice(nap(100, 0x55000123), nap(101, 0x570001AB)))) is State.UNKNOWN
+    )
 
 
 def test_lone_sleeper_is_idle() -> None:
