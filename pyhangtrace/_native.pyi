@@ -354,6 +354,47 @@ def read_memory(pid: int, address: int, size: int) -> bytes | None:
 def maps(pid: int, proc_root: str = "/proc") -> list[tuple[int, int, str, int, int, int, int, str, bool]]:
     """(start, end, "rwxp", offset, device major, device minor, inode, path, deleted). Raises OSError."""
 
+def map_records(pid: int, proc_root: str = "/proc") -> tuple[NDArray[np.void], list[str]]:
+    """Records of MAP_FIELDS as a structured array of uint64, and the paths that the field `path` indexes. Walks no page
+    table. Raises OSError.
+    """
+
+class PageCounts(TypedDict):
+    """Pages of the machine's size, those of zeros that nobody wrote to left out."""
+
+    present: int
+    swapped: int
+    file: int  # of a file, or shared and anonymous
+    exclusive: int  # mapped once, by this process
+    numbered: int  # as `present`; 0 without CAP_SYS_ADMIN
+    frames: int  # different ones
+    complete: bool  # False: time was over before the last range
+
+class PageUnion:
+    """The physical pages of several processes, each counted once, from pagemap. `add` may be called by several threads.
+
+    All counts are pages; they are 0 without CAP_SYS_ADMIN.
+    """
+
+    def __init__(self) -> None: ...
+    def add(
+        self, pid: int, ranges: Sequence[tuple[int, int, bool]], *, budget_s: float, proc_root: str = "/proc"
+    ) -> PageCounts:
+        """Reads the pages mapped in (start, end, whether hardly anything is there), once a process. The kernel lets go
+        of the mmap lock every 2 MiB, and keeps it for a search of 4 GiB where hardly anything is there. Raises OSError.
+        """
+
+    def unique_of(self, pid: int) -> int | None:
+        """Pages that this process alone has; None if it was not added, or there were too many to remember whose."""
+
+    @property
+    def frames(self) -> int:
+        """Different pages of all."""
+
+    @property
+    def unique(self) -> int:
+        """Pages that only one process has, whichever."""
+
 def smaps(pid: int, proc_root: str = "/proc") -> tuple[NDArray[np.void], list[str]]:
     """Records of SMAPS_FIELDS as a structured array of uint64, and the paths that the field `path` indexes.
 
@@ -370,7 +411,8 @@ def status(pid: int, proc_root: str = "/proc") -> dict[str, int | str | list[int
     rss_shmem, vm_swap, vm_pte, vm_lck, vm_pin, hugetlb, voluntary_switches, involuntary_switches, kernel_thread.
     """
 
-# Names of the fields of a smaps record; `path` indexes the list of paths, `flags` is a sum of the FLAG_ constants.
+# Names of the fields of a record of maps, and of smaps, which has them all; `path` indexes the list of paths, `flags` is a sum of the FLAG_ constants.
+MAP_FIELDS: tuple[str, ...]
 SMAPS_FIELDS: tuple[str, ...]
 FLAG_READ: int
 FLAG_WRITE: int

@@ -11,7 +11,8 @@
 #include "bindings/convert.hpp"
 #include "memory/process_reader.hpp"
 #include "proc/files.hpp"
-#include "proc/maps.hpp"
+#include "proc/map_records.hpp"
+#include "proc/pagemap.hpp"
 #include "proc/smaps.hpp"
 #include "proc/status.hpp"
 #include "proc/threads.hpp"
@@ -87,25 +88,32 @@ py::list maps(int pid, const std::string& proc_root) {
 
 constexpr std::array<std::string_view, 7> record_head{"start", "end",   "offset", "device",
                                                       "inode", "flags", "path"};
+static_assert(sizeof(proc::MapRecord) == record_head.size() * sizeof(std::uint64_t));
 static_assert(sizeof(proc::SmapsRecord) ==
-              (record_head.size() + proc::smaps_keys.size()) * sizeof(std::uint64_t));
+              sizeof(proc::MapRecord) + proc::smaps_keys.size() * sizeof(std::uint64_t));
 
-py::tuple record_fields() {
-  py::tuple names(record_head.size() + proc::smaps_keys.size());
+py::tuple map_fields() {
+  py::tuple names(record_head.size());
   std::size_t i = 0;
   for (const std::string_view name : record_head) {
     names[i++] = py::str(name.data(), name.size());
   }
-  for (const proc::SmapsKey& key : proc::smaps_keys) {
-    names[i++] = py::str(key.name.data(), key.name.size());
-  }
   return names;
 }
 
-py::tuple smaps(int pid, const std::string& proc_root) {
-  const proc::Smaps read = read_or_raise(proc::read_smaps, proc_root, pid, "smaps");
+py::tuple record_fields() {
+  py::list names(map_fields());
+  for (const proc::SmapsKey& key : proc::smaps_keys) {
+    names.append(py::str(key.name.data(), key.name.size()));
+  }
+  return py::tuple(names);
+}
+
+// Records of 64-bit numbers under these names, and the paths.
+template <class Read>
+py::tuple structured(const Read& read, const py::tuple& names) {
   py::list fields;
-  for (const py::handle name : record_fields()) {
+  for (const py::handle name : names) {
     fields.append(py::make_tuple(name, "u8"));
   }
   const py::array records(py::dtype::from_args(fields), {static_cast<py::ssize_t>(read.records.size())},
@@ -115,6 +123,14 @@ py::tuple smaps(int pid, const std::string& proc_root) {
     paths.append(text(path));
   }
   return py::make_tuple(records, paths);
+}
+
+py::tuple map_records(int pid, const std::string& proc_root) {
+  return structured(read_or_raise(proc::read_map_records, proc_root, pid, "maps"), map_fields());
+}
+
+py::tuple smaps(int pid, const std::string& proc_root) {
+  return structured(read_or_raise(proc::read_smaps, proc_root, pid, "smaps"), record_fields());
 }
 
 py::dict smaps_rollup(int pid, const std::string& proc_root) {
@@ -168,6 +184,48 @@ py::dict status(int pid, const std::string& proc_root) {
   return result;
 }
 
+using Ranges = std::vector<std::tuple<std::uint64_t, std::uint64_t, bool>>;
+
+// The pages of a group of processes, each counted once.
+class PageUnion {
+ public:
+  py::dict add(int pid, const Ranges& ranges, double budget_s, const std::string& proc_root) {
+    const auto deadline = after(budget_s);
+    proc::Walk walk;
+    {
+      const py::gil_scoped_release release;
+      std::vector<proc::PageRange> wanted;
+      wanted.reserve(ranges.size());
+      for (const auto& [start, end, sparse] : ranges) {
+        wanted.push_back({start, end, sparse});
+      }
+      walk = proc::walk_pages(proc_root, pid, wanted, zero_, deadline);
+      if (walk.end != proc::WalkEnd::failed) {
+        group_.add(pid, walk.frames);
+      }
+    }
+    if (walk.end == proc::WalkEnd::failed) {
+      raise_os_error(walk.error, proc::process_path(proc_root, pid, "pagemap"));
+    }
+    py::dict result;
+    result["present"] = walk.counts.present;
+    result["swapped"] = walk.counts.swapped;
+    result["file"] = walk.counts.file;
+    result["exclusive"] = walk.counts.exclusive;
+    result["numbered"] = walk.counts.numbered;
+    result["frames"] = walk.frames->size();
+    result["complete"] = walk.end == proc::WalkEnd::done;
+    return result;
+  }
+  std::uint64_t frames() const { return group_.size(); }
+  std::uint64_t unique() const { return group_.unique(); }
+  py::object unique_of(int pid) const { return optional_int(group_.unique_of(pid)); }
+
+ private:
+  proc::ZeroPages zero_ = proc::ZeroPages::find();
+  proc::FrameGroup group_;
+};
+
 }  // namespace
 
 void define_procfs(py::module_& module) {
@@ -176,14 +234,23 @@ void define_procfs(py::module_& module) {
   module.def("read_memory", &read_memory, py::arg("pid"), py::arg("address"), py::arg("size"));
   module.def("maps", &maps, py::arg("pid"), py::arg("proc_root") = "/proc");
   module.def("smaps", &smaps, py::arg("pid"), py::arg("proc_root") = "/proc");
+  module.def("map_records", &map_records, py::arg("pid"), py::arg("proc_root") = "/proc");
   module.def("smaps_rollup", &smaps_rollup, py::arg("pid"), py::arg("proc_root") = "/proc");
   module.def("status", &status, py::arg("pid"), py::arg("proc_root") = "/proc");
+  py::class_<PageUnion>(module, "PageUnion")
+      .def(py::init<>())
+      .def("add", &PageUnion::add, py::arg("pid"), py::arg("ranges"), py::kw_only(), py::arg("budget_s"),
+           py::arg("proc_root") = "/proc")
+      .def("unique_of", &PageUnion::unique_of, py::arg("pid"))
+      .def_property_readonly("frames", &PageUnion::frames)
+      .def_property_readonly("unique", &PageUnion::unique);
+  module.attr("MAP_FIELDS") = map_fields();
   module.attr("SMAPS_FIELDS") = record_fields();
-  module.attr("FLAG_READ") = proc::smaps_read;
-  module.attr("FLAG_WRITE") = proc::smaps_write;
-  module.attr("FLAG_EXEC") = proc::smaps_exec;
-  module.attr("FLAG_SHARED") = proc::smaps_shared;
-  module.attr("FLAG_DELETED") = proc::smaps_deleted;
+  module.attr("FLAG_READ") = proc::map_read;
+  module.attr("FLAG_WRITE") = proc::map_write;
+  module.attr("FLAG_EXEC") = proc::map_exec;
+  module.attr("FLAG_SHARED") = proc::map_shared;
+  module.attr("FLAG_DELETED") = proc::map_deleted;
   module.attr("FLAG_PFNMAP") = proc::smaps_pfnmap;
   module.attr("FLAG_IO") = proc::smaps_io;
   module.attr("FLAG_HUGETLB") = proc::smaps_hugetlb;

@@ -1,7 +1,6 @@
 #include "proc/smaps.hpp"
 
 #include <fcntl.h>
-#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -56,28 +55,11 @@ std::uint64_t flag_bits(std::string_view flags) {
 
 }  // namespace
 
-std::size_t SmapsParser::path_index(const std::string& path) {
-  const auto [it, added] = path_indices_.try_emplace(path, result_.paths.size());
-  if (added) {
-    result_.paths.push_back(path);
-  }
-  return it->second;
-}
-
 void SmapsParser::header(std::string_view line) {
   if (!parse_mapping(line, mapping_)) {
     return;
   }
-  SmapsRecord record{};
-  record.start = mapping_.start;
-  record.end = mapping_.end;
-  record.offset = mapping_.offset;
-  record.device = makedev(mapping_.dev_major, mapping_.dev_minor);
-  record.inode = mapping_.inode;
-  record.flags = (mapping_.readable ? smaps_read : 0) | (mapping_.writable ? smaps_write : 0) |
-                 (mapping_.executable ? smaps_exec : 0) | (mapping_.shared ? smaps_shared : 0) |
-                 (mapping_.deleted ? smaps_deleted : 0);
-  record.path = path_index(mapping_.path);
+  const SmapsRecord record{builder_.record(mapping_), {}};
   result_.records.push_back(record);
   position_ = 0;
 }
@@ -136,6 +118,7 @@ void SmapsParser::feed(std::string_view piece) {
 Smaps SmapsParser::finish() {
   // A line without its newline was cut and its number may be too: it is left out.
   carry_.clear();
+  result_.paths = builder_.take_paths();
   return std::move(result_);
 }
 

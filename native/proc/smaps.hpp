@@ -6,10 +6,9 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
-#include "proc/maps.hpp"
+#include "proc/map_records.hpp"
 
 namespace hangtrace::proc {
 
@@ -47,20 +46,13 @@ inline constexpr std::array<SmapsKey, 25> smaps_keys{{
     {"Locked", "locked"},
 }};
 
-inline constexpr std::uint64_t smaps_read = 1;
-inline constexpr std::uint64_t smaps_write = 2;
-inline constexpr std::uint64_t smaps_exec = 4;
-inline constexpr std::uint64_t smaps_shared = 8;
-inline constexpr std::uint64_t smaps_deleted = 16;
+// Beside those of MapRecord:
 inline constexpr std::uint64_t smaps_pfnmap = 32;    // VmFlags pf: driver pages, not in RSS
 inline constexpr std::uint64_t smaps_io = 64;        // VmFlags io
 inline constexpr std::uint64_t smaps_hugetlb = 128;  // VmFlags ht
 
 /// One mapping; bytes. Plain, so that an array of it can be handed out as it is.
-struct SmapsRecord {
-  std::uint64_t start, end, offset, device, inode;  // device as st_dev
-  std::uint64_t flags;                              // sum of the constants above
-  std::uint64_t path;                               // index into Smaps::paths
+struct SmapsRecord : MapRecord {
   std::array<std::uint64_t, smaps_keys.size()> sizes;
 };
 
@@ -78,10 +70,9 @@ class SmapsParser {
  private:
   void line(std::string_view line);
   void header(std::string_view line);
-  std::size_t path_index(const std::string& path);
 
   Smaps result_;
-  std::unordered_map<std::string, std::size_t> path_indices_;
+  MapRecordBuilder builder_;
   std::string carry_;               // a line that is not whole yet
   std::vector<std::size_t> order_;  // position of a line in an entry -> index of its key, learned
   std::size_t position_ = 0;

@@ -7,7 +7,7 @@
 #include <array>
 
 #include "fake_proc.hpp"
-#include "proc/maps.hpp"
+#include "proc/map_records.hpp"
 #include "proc/smaps.hpp"
 
 using namespace hangtrace::proc;
@@ -55,6 +55,28 @@ TEST_CASE("maps: lines that are none are left out, and a cut last line") {
   CHECK(parse_maps("").empty());
   CHECK(parse_maps("\n\nx\n1-\n2000-1000 r--p 0 0:0 0\n1000-2000 r-").empty());
   CHECK(parse_maps("1000-2000 r--p 00000000 00:00 0").size() == 1);
+}
+
+TEST_CASE("map records: each path once, as many records as mappings") {
+  const std::string_view text =
+      "1000-3000 r-xp 00001000 08:02 99 /bin/x (deleted)\nnonsense\n4000-5000 rw-p 00000000 00:00 0 \n"
+      "5000-6000 rw-s 00000000 08:02 99 /bin/x (deleted)\n";
+  const MapRecords parsed = parse_map_records(text);
+  REQUIRE(parsed.records.size() == 3);
+  CHECK(parsed.paths == std::vector<std::string>{"/bin/x", ""});
+  CHECK(parsed.records[0].start == 0x1000);
+  CHECK(parsed.records[0].end == 0x3000);
+  CHECK(parsed.records[0].offset == 0x1000);
+  CHECK(parsed.records[0].device == makedev(8, 2));
+  CHECK(parsed.records[0].inode == 99);
+  CHECK(parsed.records[0].flags == (map_read | map_exec | map_deleted));
+  CHECK(parsed.records[1].path == 1);
+  CHECK(parsed.records[2].path == 0);
+  CHECK(parsed.records[2].flags == (map_read | map_write | map_shared | map_deleted));
+  const auto ours = read_map_records("/proc", getpid());
+  REQUIRE(ours);
+  CHECK(ours->records.size() > 5);
+  CHECK_FALSE(read_map_records("/proc", 1 << 30));
 }
 
 TEST_CASE("maps: read from a recorded process and from ourselves") {
@@ -115,16 +137,16 @@ TEST_CASE("smaps: the same records whatever pieces the text arrives in") {
     CHECK(a.device == makedev(0xfe, 1));
     CHECK(a.inode == 260131);
     CHECK(a.path == 0);
-    CHECK(a.flags == (smaps_read | smaps_exec));
+    CHECK(a.flags == (map_read | map_exec));
     CHECK(a.sizes[key("pss")] == 4096);
     CHECK(a.sizes[key("shared_clean")] == 8192);
     const SmapsRecord& b = smaps.records[1];
-    CHECK(b.flags == (smaps_read | smaps_write | smaps_shared | smaps_deleted | smaps_hugetlb));
+    CHECK(b.flags == (map_read | map_write | map_shared | map_deleted | smaps_hugetlb));
     CHECK(b.sizes[key("private_hugetlb")] == 2048 * 1024);
     CHECK(b.sizes[key("swap_pss")] == 16 * 1024);
     CHECK(b.sizes[key("shared_hugetlb")] == 0);
     const SmapsRecord& c = smaps.records[3];
-    CHECK(c.flags == (smaps_read | smaps_write | smaps_shared | smaps_pfnmap | smaps_io));
+    CHECK(c.flags == (map_read | map_write | map_shared | smaps_pfnmap | smaps_io));
     CHECK(c.sizes[key("size")] == 4096);
   }
 }

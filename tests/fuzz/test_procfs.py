@@ -232,7 +232,7 @@ def test_the_extension_survives_garbage(first: bytes, second: bytes, third: byte
         ):
             (folder / name).write_bytes(content)
         msgspec.json.encode([list(one) for one in _native.thread_counters([7], root)])
-        for read in (_native.maps, _native.status, _native.smaps, _native.smaps_rollup):
+        for read in (_native.maps, _native.map_records, _native.status, _native.smaps, _native.smaps_rollup):
             try:
                 read(7, root)
             except OSError:

@@ -1,6 +1,7 @@
-// The parsers of /proc text.
+// The parsers of /proc text, and of pagemap.
 #include "proc/files.hpp"
-#include "proc/maps.hpp"
+#include "proc/map_records.hpp"
+#include "proc/pagemap.hpp"
 #include "proc/smaps.hpp"
 #include "proc/status.hpp"
 #include "proc/threads.hpp"
@@ -13,6 +14,27 @@ namespace {
 Bytes text(std::string_view content) {
   const auto bytes = std::as_bytes(std::span(content));
   return {bytes.begin(), bytes.end()};
+}
+
+// Any eight bytes may be an entry: sums hold, and two halves together have what each has.
+void fuzz_pages(std::span<const std::byte> input) {
+  constexpr std::size_t most = 4096;  // a frame may take a block of 4 KiB
+  std::vector<std::uint64_t> entries(std::min(input.size() / 8, most));
+  if (entries.empty()) return;
+  std::memcpy(entries.data(), input.data(), entries.size() * 8);
+  proc::FrameGroup group;
+  std::uint64_t sum = 0;
+  const std::span all(entries);
+  for (const auto half : {all.first(entries.size() / 2), all.subspan(entries.size() / 2)}) {
+    proc::PageCounts counts;
+    auto frames = std::make_shared<proc::FrameSet>();
+    proc::count_pages(half, proc::ZeroPages{1, 512, 1024}, counts, *frames);
+    promise(counts.present + counts.swapped <= half.size(), "more pages than entries");
+    promise(frames->size() <= counts.numbered && counts.numbered <= counts.present, "more frames than pages");
+    sum += frames->size();
+    group.add(static_cast<int>(sum), std::move(frames));
+  }
+  promise(group.size() <= sum && group.unique() <= group.size(), "a group larger than its members");
 }
 
 }  // namespace
@@ -39,6 +61,10 @@ std::vector<Bytes> fuzz_seeds() {
     if (const auto content = proc::read_file(std::string("/proc/self/") + name))
       seeds.push_back(text(*content));
   }
+  const std::uint64_t pages[] = {0, std::uint64_t{1} << 63 | 7, std::uint64_t{3} << 62 | 7,
+                                 std::uint64_t{0x81} << 56 | 1024, std::uint64_t{0xa1} << 56 | 40000};
+  const auto bytes = std::as_bytes(std::span(pages));
+  seeds.emplace_back(bytes.begin(), bytes.end());
   return seeds;
 }
 
@@ -64,6 +90,10 @@ void fuzz_one(std::span<const std::byte> input) {
     for (const proc::SmapsRecord& record : smaps.records)
       promise(record.path < smaps.paths.size(), "a path that is not there");
   }
+  const proc::MapRecords records = proc::parse_map_records(all);
+  for (const proc::MapRecord& record : records.records)
+    promise(record.path < records.paths.size() && record.start < record.end, "a record of nothing");
+  fuzz_pages(input);
   proc::parse_smaps_rollup(all);
   proc::parse_status(all);
   proc::parse_stat(all);

@@ -70,6 +70,52 @@ def test_smaps_is_an_array_of_bytes() -> None:
     assert (copied == records).all()
 
 
+def test_map_records_are_the_mappings_without_sizes() -> None:
+    records, paths = _native.map_records(os.getpid())
+    assert records.dtype.names == _native.MAP_FIELDS
+    assert _native.SMAPS_FIELDS[: len(_native.MAP_FIELDS)] == _native.MAP_FIELDS
+    assert any("python" in path for path in paths)
+    assert len(paths) == len(set(paths))
+    assert int(records["path"].max()) < len(paths)
+    assert (records["start"] < records["end"]).all()
+
+
+def test_pages_that_two_map_are_one_set(tmp_path: Path) -> None:
+    size = 8 << 20
+    path = tmp_path / "weights"
+    path.write_bytes(b"x" * size)
+    with path.open("rb") as file:
+        one = mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ)
+        other = mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ)
+    assert sum(one[:: mmap.PAGESIZE]) == sum(other[:: mmap.PAGESIZE])
+    records, paths = _native.map_records(os.getpid())
+    mine = [record for record in records if paths[int(record["path"])] == str(path)]
+    ranges = [(int(record["start"]), int(record["end"]), False) for record in mine]
+    assert sum(end - start for start, end, _ in ranges) == 2 * size
+    union = _native.PageUnion()
+    counts = union.add(os.getpid(), ranges, budget_s=60)
+    assert counts["complete"]
+    assert counts["present"] * mmap.PAGESIZE == 2 * size
+    assert counts["file"] == counts["present"]
+    if not counts["numbered"]:
+        pytest.skip("frames are shown with CAP_SYS_ADMIN only")
+    assert counts["frames"] * mmap.PAGESIZE == size
+    assert (union.frames, union.unique, union.unique_of(os.getpid())) == (counts["frames"],) * 3
+    again = union.add(os.getpid(), ranges[:1], budget_s=60)
+    assert union.frames == counts["frames"]
+    assert union.unique == counts["frames"] - again["frames"]
+
+
+def test_a_walk_ends_with_its_budget() -> None:
+    union = _native.PageUnion()
+    counts = union.add(os.getpid(), [(0, 1 << 46, False)], budget_s=0)
+    assert not counts["complete"]
+    assert counts["present"] == 0
+    assert union.unique_of(os.getpid() + 1) is None
+    with pytest.raises(FileNotFoundError):
+        union.add(2**30, [(0, 4096, False)], budget_s=1)
+
+
 def test_rollup_and_status_agree_with_smaps() -> None:
     _native.smaps(os.getpid())  # the first call loads numpy, after it has read
     records, _ = _native.smaps(os.getpid())
@@ -92,7 +138,9 @@ def test_status_of_a_kernel_thread_has_no_memory() -> None:
     assert len(_native.smaps(2)[0]) == 0
 
 
-@pytest.mark.parametrize("function", [_native.maps, _native.smaps, _native.smaps_rollup, _native.status])
+@pytest.mark.parametrize(
+    "function", [_native.maps, _native.map_records, _native.smaps, _native.smaps_rollup, _native.status]
+)
 def test_a_process_that_is_not_there_is_an_os_error(function) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(FileNotFoundError) as caught:
         function(2**30)

@@ -1,0 +1,52 @@
+#include "proc/map_records.hpp"
+
+#include <sys/sysmacros.h>
+
+#include "proc/files.hpp"
+#include "proc/scan.hpp"
+
+namespace hangtrace::proc {
+
+MapRecord MapRecordBuilder::record(const Mapping& mapping) {
+  const auto [it, added] = indices_.try_emplace(mapping.path, paths_.size());
+  if (added) {
+    paths_.push_back(mapping.path);
+  }
+  MapRecord record{};
+  record.start = mapping.start;
+  record.end = mapping.end;
+  record.offset = mapping.offset;
+  record.device = makedev(mapping.dev_major, mapping.dev_minor);
+  record.inode = mapping.inode;
+  record.flags = (mapping.readable ? map_read : 0) | (mapping.writable ? map_write : 0) |
+                 (mapping.executable ? map_exec : 0) | (mapping.shared ? map_shared : 0) |
+                 (mapping.deleted ? map_deleted : 0);
+  record.path = it->second;
+  return record;
+}
+
+MapRecords parse_map_records(std::string_view text) {
+  MapRecords result;
+  result.records.reserve(text.size() / 96 + 1);
+  MapRecordBuilder builder;
+  std::string_view line;
+  Mapping mapping;
+  while (next_line(text, line)) {
+    if (parse_mapping(line, mapping)) {
+      result.records.push_back(builder.record(mapping));
+    }
+  }
+  result.paths = builder.take_paths();
+  return result;
+}
+
+std::optional<MapRecords> read_map_records(const std::string& proc_root, int pid) {
+  const std::optional<std::string> text =
+      read_file(process_path(proc_root, pid, "maps"), std::size_t{64} << 10);
+  if (!text) {
+    return std::nullopt;
+  }
+  return parse_map_records(*text);
+}
+
+}  // namespace hangtrace::proc
