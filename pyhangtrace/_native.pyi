@@ -223,8 +223,8 @@ class Engine:
         """
 
 class OpenFileStates(TypedDict):
-    # (pid, fd, inode, seconds that receiving may take, sending; None: for ever)
-    sockets: list[tuple[int, int, int, float | None, float | None]]
+    # (pid, fd, inode, seconds that receiving may take, sending, and TCP for what is sent to be taken; None: for ever)
+    sockets: list[tuple[int, int, int, float | None, float | None, float | None]]
     pipes: list[tuple[int, int, int, int, int]]  # (pid, fd, inode, bytes in it, bytes it takes)
     status: tuple[str, str]  # of sockets, as in `rungs`
 

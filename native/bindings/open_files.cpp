@@ -16,7 +16,8 @@ py::dict read(open_files::Reader& reader, const open_files::Wanted& wanted) {
   }();
   py::list sockets;
   for (const open_files::SocketState& state : states.sockets) {
-    sockets.append(py::make_tuple(state.pid, state.fd, state.inode, state.receive_s, state.send_s));
+    sockets.append(
+        py::make_tuple(state.pid, state.fd, state.inode, state.receive_s, state.send_s, state.user_s));
   }
   py::list pipes;
   for (const open_files::PipeState& state : states.pipes) {

@@ -121,10 +121,18 @@ std::optional<SocketOffsets> socket_offsets(const bpf::Btf& btf) {
   const Field inner = btf.member(*socket, "sk");
   const Field receive = btf.member(*sock, "sk_rcvtimeo");
   const Field send = btf.member(*sock, "sk_sndtimeo");
-  if (!all_fit({inner, receive, send})) {
+  const Field protocol = btf.member(*sock, "sk_protocol");
+  if (!all_fit({inner, receive, send, protocol})) {
     return std::nullopt;
   }
-  return SocketOffsets{inner->offset, receive->offset, send->offset};
+  SocketOffsets offsets{inner->offset, receive->offset, send->offset, protocol->offset, {}};
+  if (const auto connection = btf.find(bpf::BtfKind::structure, "inet_connection_sock")) {
+    const Field user = btf.member(*connection, "icsk_user_timeout");
+    if (all_fit({user})) {
+      offsets.user = user->offset;
+    }
+  }
+  return offsets;
 }
 
 std::optional<PipeOffsets> pipe_offsets(const bpf::Btf& btf) {
@@ -162,6 +170,14 @@ std::vector<bpf_insn> socket_program(const FileOffsets& offsets, const SocketOff
   code.store(BPF_DW, at<SocketRecord>(offsetof(SocketRecord, receive)), BPF_REG_2);
   code.load(BPF_DW, BPF_REG_2, BPF_REG_1, near(socket.send));
   code.store(BPF_DW, at<SocketRecord>(offsetof(SocketRecord, send)), BPF_REG_2);
+  code.load(BPF_H, BPF_REG_2, BPF_REG_1, near(socket.protocol));
+  code.store(BPF_W, at<SocketRecord>(offsetof(SocketRecord, protocol)), BPF_REG_2);
+  code.store_constant(BPF_W, at<SocketRecord>(offsetof(SocketRecord, user)), 0);
+  if (socket.user) {
+    // Of other protocols it is something else that is read there.
+    code.move(inode, BPF_REG_1);
+    copy_field(code, at<SocketRecord>(offsetof(SocketRecord, user)), 4, inode, *socket.user);
+  }
   return write<SocketRecord>(code);
 }
 

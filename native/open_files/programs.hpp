@@ -25,6 +25,8 @@ struct SocketRecord {
   FileHead head;
   std::int64_t receive = 0;  // sk_rcvtimeo, sk_sndtimeo: jiffies, no_timeout if there is none
   std::int64_t send = 0;
+  std::uint32_t protocol = 0;  // sk_protocol
+  std::uint32_t user = 0;      // of TCP, icsk_user_timeout: milliseconds, 0 if there is none
 };
 
 /// MAX_SCHEDULE_TIMEOUT
@@ -46,9 +48,11 @@ struct FileOffsets {
 };
 
 struct SocketOffsets {
-  std::uint32_t sock = 0;     // socket.sk
-  std::uint32_t receive = 0;  // sock.sk_rcvtimeo
-  std::uint32_t send = 0;     // sock.sk_sndtimeo
+  std::uint32_t sock = 0;             // socket.sk
+  std::uint32_t receive = 0;          // sock.sk_rcvtimeo
+  std::uint32_t send = 0;             // sock.sk_sndtimeo
+  std::uint32_t protocol = 0;         // sock.sk_protocol
+  std::optional<std::uint32_t> user;  // inet_connection_sock.icsk_user_timeout
 };
 
 struct PipeOffsets {

@@ -1,6 +1,8 @@
 #include "open_files/reader.hpp"
 
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/time.h>
@@ -24,6 +26,7 @@ constexpr std::size_t piece =
     16 << 10;                    // small: reading ends soon after the last descriptor that is asked for
 constexpr int receive_s = 1000;  // of our own socket
 constexpr int send_s = 3000;
+constexpr unsigned user_ms = 12345;
 constexpr std::int64_t fewest_ticks = 10;  // a second
 constexpr std::int64_t most_ticks = 100000;
 
@@ -79,6 +82,7 @@ void Reader::load() {
       status_ = {RungState::absent, "sockets of this kernel are not as its type information says"};
     }
   }
+  users_known_ = sockets_ && understands_users();
   if (pipes_ && !understands_pipes()) {
     pipes_ = proc::Descriptor();
   }
@@ -127,6 +131,17 @@ bool Reader::understands_sockets() {
   ticks_per_s_ = with->receive / receive_s;
   return ticks_per_s_ >= fewest_ticks && ticks_per_s_ <= most_ticks &&
          with->receive == ticks_per_s_ * receive_s && with->send == ticks_per_s_ * send_s;
+}
+
+// Milliseconds since Linux 4.19.
+bool Reader::understands_users() {
+  const proc::Descriptor timed(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (timed.get() < 0 ||
+      setsockopt(timed.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &user_ms, sizeof user_ms) != 0) {
+    return false;
+  }
+  const auto found = of(records<SocketRecord>(sockets_, {{getpid(), {timed.get()}}}), timed);
+  return found && found->protocol == IPPROTO_TCP && found->user == user_ms;
 }
 
 bool Reader::understands_pipes() {
@@ -217,11 +232,16 @@ States Reader::read(const Wanted& wanted) {
                ? std::nullopt
                : std::optional(static_cast<double>(ticks) / static_cast<double>(ticks_per_s_));
   };
+  const auto user = [this](const SocketRecord& record) {
+    const bool has = users_known_ && record.protocol == IPPROTO_TCP && record.user != 0;
+    return has ? std::optional(record.user / 1000.0) : std::nullopt;
+  };
   if (sockets_) {
     status_ = {RungState::used, {}};
     for (const SocketRecord& record : records<SocketRecord>(sockets_, wanted)) {
       states.sockets.push_back({static_cast<int>(record.head.process), static_cast<int>(record.head.fd),
-                                record.head.inode, seconds(record.receive), seconds(record.send)});
+                                record.head.inode, seconds(record.receive), seconds(record.send),
+                                user(record)});
     }
   }
   if (pipes_) {

@@ -12,13 +12,15 @@
 
 namespace hangtrace::open_files {
 
-/// How long calls on a socket wait at the most (SO_RCVTIMEO, SO_SNDTIMEO), nullopt: for ever.
+/// How long calls on a socket wait at the most (SO_RCVTIMEO, SO_SNDTIMEO), and how long TCP waits for what it
+/// has sent to be taken (TCP_USER_TIMEOUT); nullopt: for ever, or, of TCP, as long as the system has it.
 struct SocketState {
   int pid = 0;
   int fd = 0;
   std::uint64_t inode = 0;
   std::optional<double> receive_s;
   std::optional<double> send_s;
+  std::optional<double> user_s;
 };
 
 /// Bytes that lie in a pipe, and how many it takes.
@@ -57,6 +59,7 @@ class Reader {
   void load();
   bool loads(const bpf::Btf& types);
   bool understands_sockets();
+  bool understands_users();
   bool understands_pipes();
   template <class Record>
   std::vector<Record> records(const proc::Descriptor& program, const Wanted& wanted);
@@ -68,6 +71,7 @@ class Reader {
   bool loaded_ = false;
   bool filters_ = true;  // the kernel can iterate over one process
   std::int64_t ticks_per_s_ = 0;
+  bool users_known_ = false;
   proc::Descriptor sockets_;
   proc::Descriptor pipes_;
 };

@@ -27,6 +27,12 @@ _OUTSIDE = frozenset(
 )
 
 _OUTLIVED = "the child that wrote there has exited, and its output is still held open"
+# A socket's own timeout that is longer than this is no reason to wait for it.
+_LONG_S = 60.0
+_MAY_GIVE_UP = (
+    "whether the socket has a timeout of its own ({option}) could not be read: within the first minute the call may "
+    "yet give up by itself"
+)
 _LEFT_BEHIND = (
     "who can write there was left behind by the one that started it: until it ends, there is no end of file"
 )
@@ -63,8 +69,21 @@ def io_wait(
     limit = _limit(facts, sending=sending)
     if limit is not None:
         wait = changed(wait, evidence=(*wait.evidence, limit))
-    endless = _never_gives_up(facts, sending=sending)
-    return _peers(scene, wait, facts, writing=writing, endless=endless)
+    found = _peers(scene, wait, facts, writing=writing, endless=_never_gives_up(facts, sending=sending))
+    return _unless_limited(found, facts, sending=sending)
+
+
+def _unless_limited(wait: Blocked, facts: FdFacts, *, sending: bool) -> Blocked:
+    """A call that has not lasted for long may have a timeout of its socket that could not be read; also where that
+    can be read nothing is proven, since it may have been another one when the call began.
+    """
+    if facts.socket is None or wait.standing is not Standing.FIRM or (wait.since_s or 0.0) > _LONG_S:
+        return wait
+    basis = Confidence.LIKELY if wait.basis is Confidence.PROVEN else wait.basis
+    if facts.timeouts is not None:
+        return changed(wait, basis=basis)
+    said = _MAY_GIVE_UP.format(option="SO_SNDTIMEO" if sending else "SO_RCVTIMEO")
+    return changed(wait, basis=basis, helped=True, evidence=(*wait.evidence, said))
 
 
 def _limit(facts: FdFacts, *, sending: bool) -> str | None:
@@ -72,6 +91,9 @@ def _limit(facts: FdFacts, *, sending: bool) -> str | None:
     if facts.timeouts is None:
         return None
     option = "SO_SNDTIMEO" if sending else "SO_RCVTIMEO"
+    user_s = facts.timeouts.user_s
+    if user_s is not None and (sending or (facts.socket is not None and facts.socket.tx_queue)):
+        return f"gives up when nothing has been taken for {user_s:g} s (TCP_USER_TIMEOUT)"
     limit_s = facts.timeouts.send_s if sending else facts.timeouts.receive_s
     return f"gives up after {limit_s:g} s ({option})" if limit_s is not None else f"{option} is not set"
 

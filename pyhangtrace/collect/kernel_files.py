@@ -71,16 +71,13 @@ def collect(
     deadline_s: float,
 ) -> KernelFiles:
     """Asks about the sockets and pipes on which calls of these threads are blocked."""
-    wanted: dict[int, list[int]] = {}
-    sockets = False
-    for sample in samples:
-        found = described.get((sample.pid, sample.io_fds[0])) if len(sample.io_fds) == 1 else None
-        blocks = _limited_by(sample, machine) is not None and not sample.running
-        if blocks and found is not None and found.kind in (FdKind.SOCKET, FdKind.PIPE):
-            wanted.setdefault(found.pid, []).append(found.fd)
-            sockets = sockets or found.kind is FdKind.SOCKET
-    if not wanted:
+    blocked = list(_blocked_on(samples, described, machine))
+    sockets = any(found.kind is FdKind.SOCKET for found in blocked)
+    if not blocked:
         return KernelFiles()
+    wanted: dict[int, list[int]] = {}
+    for found in blocked:
+        wanted.setdefault(found.pid, []).append(found.fd)
     answers = reader.run(KERNEL_FILES_TASK, sorted(wanted), wanted, deadline_s=deadline_s)
     states = next((value for value in answers.values.values() if value is not None), None)
     if states is None:
@@ -90,6 +87,33 @@ def collect(
     return _found(states, described, sockets=sockets)
 
 
+def not_asked(
+    samples: Iterable[ThreadSample],
+    described: Mapping[Key, Descriptor],
+    *,
+    machine: str,
+    reason: str,
+    fix: str,
+) -> KernelFiles:
+    """What is missing where nobody may ask the kernel, if these threads are blocked on sockets."""
+    if not any(found.kind is FdKind.SOCKET for found in _blocked_on(samples, described, machine)):
+        return KernelFiles()
+    return KernelFiles(
+        status=SourceStatus(source=rungs.SOCKETS, state=SourceState.ABSENT, reason=reason, fix=fix)
+    )
+
+
+def _blocked_on(
+    samples: Iterable[ThreadSample], described: Mapping[Key, Descriptor], machine: str
+) -> Iterator[Descriptor]:
+    """The sockets and pipes on which calls of these threads are blocked."""
+    for sample in samples:
+        found = described.get((sample.pid, sample.io_fds[0])) if len(sample.io_fds) == 1 else None
+        blocks = _limited_by(sample, machine) is not None and not sample.running
+        if blocks and found is not None and found.kind in (FdKind.SOCKET, FdKind.PIPE):
+            yield found
+
+
 def _found(states: OpenFileStates, described: Mapping[Key, Descriptor], *, sockets: bool) -> KernelFiles:
     def is_same(key: Key, inode: int) -> bool:
         """Not one that was opened under that number since."""
@@ -97,8 +121,8 @@ def _found(states: OpenFileStates, described: Mapping[Key, Descriptor], *, socke
 
     return KernelFiles(
         timeouts={
-            (pid, fd): SocketTimeouts(receive_s=receive_s, send_s=send_s)
-            for pid, fd, inode, receive_s, send_s in states["sockets"]
+            (pid, fd): SocketTimeouts(receive_s=receive_s, send_s=send_s, user_s=user_s)
+            for pid, fd, inode, receive_s, send_s, user_s in states["sockets"]
             if is_same((pid, fd), inode)
         },
         pipes={
@@ -127,16 +151,21 @@ def with_timeouts(
     samples: Iterable[ThreadSample], fds: Iterable[FdFacts], *, machine: str
 ) -> list[ThreadSample]:
     """The samples, those in calls that a timeout of their socket limits with `timeout_s` and `remaining_s`."""
-    known = {(facts.pid, facts.fd): facts.timeouts for facts in fds if facts.timeouts is not None}
+    known = {(facts.pid, facts.fd): facts for facts in fds if facts.timeouts is not None}
     return [_with_timeout(sample, known, machine) for sample in samples]
 
 
-def _with_timeout(sample: ThreadSample, known: Mapping[Key, SocketTimeouts], machine: str) -> ThreadSample:
-    timeouts = known.get((sample.pid, sample.io_fds[0])) if len(sample.io_fds) == 1 else None
-    which = _limited_by(sample, machine) if timeouts is not None else None
-    if timeouts is None or which is None:
+def _with_timeout(sample: ThreadSample, known: Mapping[Key, FdFacts], machine: str) -> ThreadSample:
+    facts = known.get((sample.pid, sample.io_fds[0])) if len(sample.io_fds) == 1 else None
+    which = _limited_by(sample, machine) if facts is not None else None
+    if facts is None or facts.timeouts is None or which is None:
         return sample
-    limit_s = timeouts.receive_s if which is _RECEIVE else timeouts.send_s
+    timeouts = facts.timeouts
+    limits = [timeouts.receive_s if which is _RECEIVE else timeouts.send_s]
+    # What has been sent and not been taken lets TCP give up the connection, whoever waits.
+    unsent = which is _SEND or (facts.socket is not None and bool(facts.socket.tx_queue))
+    limits += [timeouts.user_s] if unsent else []
+    limit_s = min((limit for limit in limits if limit is not None), default=None)
     if limit_s is None:
         return sample
     left_s = round(max(0.0, limit_s - sample.asleep_for_s), 3) if sample.asleep_for_s is not None else None

@@ -80,9 +80,22 @@ class Looker:
     def _kernel_files(
         self, samples: Sequence[ThreadSample], open_files: files.OpenFiles, deadline_s: float
     ) -> kernel_files.KernelFiles:
-        # Of processes that only another root of /proc shows the kernel would be asked by the wrong ids.
-        if not self.bpf or self.proc_root != PROC:
-            return kernel_files.KernelFiles()
+        if not self.bpf:
+            return kernel_files.not_asked(
+                samples,
+                open_files.described,
+                machine=self.machine,
+                reason="--no-bpf",
+                fix="leave out --no-bpf",
+            )
+        if self.proc_root != PROC:
+            return kernel_files.not_asked(
+                samples,
+                open_files.described,
+                machine=self.machine,
+                reason="the kernel would be asked by ids of another /proc",
+                fix="",
+            )
         return kernel_files.collect(
             self.reader, samples, open_files.described, machine=self.machine, deadline_s=deadline_s
         )

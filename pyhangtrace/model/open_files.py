@@ -38,10 +38,13 @@ class SocketFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SocketTimeouts:
-    """Seconds after which a call on a socket gives up (SO_RCVTIMEO, SO_SNDTIMEO); `None`: never."""
+    """Seconds after which a call on a socket gives up (SO_RCVTIMEO, SO_SNDTIMEO); `None`: never. `user_s`: after which
+    TCP gives up a connection whose other end takes nothing (TCP_USER_TIMEOUT); `None`: the system's, some 15 minutes.
+    """
 
     receive_s: float | None
     send_s: float | None
+    user_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -330,7 +330,7 @@ def test_two_processes_that_read_from_each_other() -> None:
         b.connection(100, 5, 70, Holder(pid=101, mode="rw")),
         b.connection(101, 6, 71, Holder(pid=100, mode="rw")),
     ]
-    looks = b.twice(b.on_fd(100, fd=5), b.on_fd(101, fd=6), fds=ends)
+    looks = b.twice(b.on_fd(100, fd=5, asleep_for_s=70.0), b.on_fd(101, fd=6, asleep_for_s=70.0), fds=ends)
     report = analyze(b.evidence([b.process(100), b.process(101)], looks))
     assert (report.verdict.state, report.verdict.cause) == (State.HUNG, Kind.IPC_CYCLE)
     assert {who.part for who in report.verdict.culprits} == {Part.PARTY}

@@ -67,13 +67,14 @@ def test_own_thread_may_write_into_a_set_that_is_watched() -> None:
 
 
 def sockets_in_a_circle(
-    timeouts: SocketTimeouts | None, about: SocketFacts, **limits: float
+    timeouts: SocketTimeouts | None, about: SocketFacts, *, seconds: float = 100.0, **limits: float
 ) -> tuple[State, Kind | None, Confidence]:
     ends = [
         replace(b.connection(pid, fd, inode, Holder(pid=other, mode="rw")), socket=about, timeouts=timeouts)
         for pid, fd, inode, other in ((100, 5, 70, 101), (101, 6, 71, 100))
     ]
-    looks = b.twice(b.on_fd(100, fd=5, **limits), b.on_fd(101, fd=6, **limits), fds=ends)
+    both = (b.on_fd(pid, fd=fd, asleep_for_s=seconds, **limits) for pid, fd in ((100, 5), (101, 6)))
+    looks = b.twice(*both, fds=ends)
     verdict = analyze(b.evidence([b.process(100), b.process(101)], looks)).verdict
     return verdict.state, verdict.cause, verdict.confidence
 
@@ -86,6 +87,15 @@ ENDLESS = SocketTimeouts(receive_s=None, send_s=30.0)
 @pytest.mark.parametrize("about", [STREAM, replace(STREAM, type="seqpacket"), TCP])
 def test_sockets_without_a_timeout_are_waited_for_without_end(about: SocketFacts) -> None:
     assert sockets_in_a_circle(ENDLESS, about) == (State.HUNG, Kind.IPC_CYCLE, Confidence.PROVEN)
+
+
+def test_a_call_may_have_begun_with_another_timeout_than_its_socket_has_now() -> None:
+    found = sockets_in_a_circle(ENDLESS, STREAM, seconds=10.0)
+    assert found == (State.HUNG, Kind.IPC_CYCLE, Confidence.LIKELY)
+
+
+def test_where_timeouts_cannot_be_read_nothing_is_said_within_a_minute() -> None:
+    assert sockets_in_a_circle(None, STREAM, seconds=10.0)[0] is State.UNKNOWN
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pyhangtrace.collect.kernel_files import KernelFiles, PipeFill, complete, with_timeouts
-from pyhangtrace.model.kinds import FdKind
+from pyhangtrace.collect.descriptors import Descriptor
+from pyhangtrace.collect.kernel_files import KernelFiles, PipeFill, complete, not_asked, with_timeouts
+from pyhangtrace.model.kinds import FdKind, SourceState
 from pyhangtrace.model.open_files import FdFacts, SocketTimeouts
 from pyhangtrace.model.threads import ThreadSample
 
@@ -59,3 +60,15 @@ def test_descriptors_get_what_was_found_of_them() -> None:
     assert with_limits.timeouts == LIMITS
     assert (filled.queued, filled.capacity) == (7, 65536)
     assert same == other
+
+
+@pytest.mark.parametrize(("call", "told"), [(RECVFROM, True), (WRITE, True), (POLL, False)])
+def test_who_may_not_ask_says_that_timeouts_are_missing_where_somebody_may_have_one(
+    call: int, told: bool
+) -> None:
+    described = {(100, 5): Descriptor(pid=100, fd=5, kind=FdKind.SOCKET, link="socket:[70]", inode=70)}
+    found = not_asked([sample(call, 5)], described, machine="x86_64", reason="--no-bpf", fix="leave it out")
+    assert (found.status is not None) is told
+    if found.status is not None:
+        assert (found.status.source, found.status.state) == ("socket timeouts", SourceState.ABSENT)
+        assert found.status.fix == "leave it out"

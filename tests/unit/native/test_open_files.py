@@ -49,7 +49,7 @@ def timeouts(
 ) -> list[tuple[float | None, float | None]]:
     wanted = [file.fileno() for file in files]
     found = reader.read({os.getpid(): wanted})["sockets"]
-    by_fd = {fd: (inode, (receive_s, send_s)) for _, fd, inode, receive_s, send_s in found}
+    by_fd = {fd: (inode, (receive_s, send_s)) for _, fd, inode, receive_s, send_s, _ in found}
     assert set(by_fd) == set(wanted)
     assert all(by_fd[fd][0] == os.fstat(fd).st_ino for fd in wanted)
     return [by_fd[fd][1] for fd in wanted]
@@ -58,6 +58,16 @@ def timeouts(
 def limit(file: socket.socket, option: int, seconds: float) -> None:
     whole = int(seconds)
     file.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", whole, round((seconds - whole) * 1e6)))
+
+
+def test_the_time_that_tcp_waits_for_what_it_has_sent(reader: _native.OpenFileReader) -> None:
+    ours, theirs = socket.socketpair()
+    with socket.socket() as timed, socket.socket() as untimed, ours, theirs:
+        timed.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 20_500)
+        files = (timed, untimed, ours)
+        found = reader.read({os.getpid(): [file.fileno() for file in files]})["sockets"]
+        by_fd = {fd: user_s for _, fd, *_, user_s in found}
+        assert [by_fd[file.fileno()] for file in files] == [20.5, None, None]
 
 
 @pytest.mark.parametrize("family", [socket.AF_UNIX, socket.AF_INET, socket.AF_INET6])
@@ -110,10 +120,10 @@ def test_sockets_of_another_process(reader: _native.OpenFileReader) -> None:
         found = reader.read({pid: fds, os.getpid(): []})
         links = {fd: os.readlink(f"/proc/{pid}/fd/{fd}") for fd in fds}
         assert {fd for fd, link in links.items() if link.startswith("socket:")} == {
-            fd for _, fd, _, _, _ in found["sockets"]
+            fd for _, fd, *_ in found["sockets"]
         }
-        assert all(links[fd] == f"socket:[{inode}]" for _, fd, inode, _, _ in found["sockets"])
-        assert sorted(receive_s or 0 for _, _, _, receive_s, _ in found["sockets"]) == [0, 7]
+        assert all(links[fd] == f"socket:[{inode}]" for _, fd, inode, *_ in found["sockets"])
+        assert sorted(receive_s or 0 for _, _, _, receive_s, *_ in found["sockets"]) == [0, 7]
 
 
 def test_who_is_not_there_any_more_has_nothing(reader: _native.OpenFileReader) -> None:
