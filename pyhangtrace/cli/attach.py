@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-import math
-
 import click
 
+from pyhangtrace.cli.arguments import process_ids, seconds
 from pyhangtrace.cli.output import check_outputs, deliver, exit_code, output_option
 
 
-def _pids(_context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> tuple[int, ...]:
-    """Process ids, also several in one argument joined by commas; anything else is a usage error."""
-    pids = []
-    for part in (part for value in values for part in value.split(",")):
-        if not part.isascii() or not part.isdigit() or int(part) == 0:
-            raise click.BadParameter(f"{part!r} is not a process id")
-        pids.append(int(part))
-    return tuple(pids)
-
-
-def _seconds(_context: click.Context, _parameter: click.Parameter, value: float | None) -> float | None:
-    """No range of numbers keeps out what is no number."""
-    if value is not None and math.isnan(value):
-        raise click.BadParameter("'nan' is no length of time")
-    return value
-
-
 @click.command(name="attach", short_help="Say what a silent job waits for.")
-@click.argument("pids", metavar="PID...", nargs=-1, callback=_pids)
-@click.option("-p", "--pid", "more", multiple=True, callback=_pids, help="The same as PID, for habit's sake.")
+@click.argument("pids", metavar="PID...", nargs=-1, callback=process_ids)
+@click.option(
+    "-p", "--pid", "more", multiple=True, callback=process_ids, help="The same as PID, for habit's sake."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object.")
 @output_option
 @click.option(
@@ -36,7 +20,7 @@ def _seconds(_context: click.Context, _parameter: click.Parameter, value: float 
     "--duration",
     metavar="SECONDS",
     type=click.FloatRange(min=0.0, max=600.0),
-    callback=_seconds,
+    callback=seconds,
     help="Look for so long. Default: 0.1 s, and up to 3 s while something still moves.",
 )
 @click.option("--no-bpf", is_flag=True, help="Use no eBPF: no probes, registers or socket timeouts.")

@@ -16,6 +16,7 @@ EXIT_INTERNAL = 70
 # Loaded when asked for, so that `--help` does not pay for what it does not use.
 _COMMANDS = {
     "attach": "pyhangtrace.cli.attach",
+    "record": "pyhangtrace.cli.record",
     "report": "pyhangtrace.cli.report",
     "demo": "pyhangtrace.cli.demo",
     "doctor": "pyhangtrace.cli.doctor",

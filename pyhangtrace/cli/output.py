@@ -4,45 +4,80 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
 from pyhangtrace.model.errors import UsageError
 from pyhangtrace.model.kinds import Role, State
-from pyhangtrace.render.registry import FORMATS, Format, format_for
+from pyhangtrace.render.registry import (
+    FORMATS,
+    RECORDING_FORMATS,
+    Format,
+    format_for,
+    recording_format_for,
+)
 
 if TYPE_CHECKING:
-    from pyhangtrace.render.result import Result
+    from pyhangtrace.render.result import RecordResult, Result
 
 EXIT_HANG = 1
 EXIT_PARTIAL = 3
 
-output_option = click.option(
-    "-o",
-    "--output",
-    "outputs",
-    metavar="FILE",
-    type=click.Path(),
-    multiple=True,
-    help="Write FILE in the format of its suffix (" + " ".join(entry.suffix for entry in FORMATS) + ").",
-)
+T = TypeVar("T")
+Function = TypeVar("Function", bound=Callable[..., object])
 
 
-def check_outputs(names: tuple[str, ...]) -> list[tuple[Path, Format]]:
+def _output_option(suffixes: Iterable[str]) -> Callable[[Function], Function]:
+    return click.option(
+        "-o",
+        "--output",
+        "outputs",
+        metavar="FILE",
+        type=click.Path(),
+        multiple=True,
+        help="Write FILE in the format of its suffix (" + " ".join(suffixes) + ").",
+    )
+
+
+output_option = _output_option(entry.suffix for entry in FORMATS)
+recording_output_option = _output_option(entry.suffix for entry in RECORDING_FORMATS)
+
+
+def check_outputs(names: tuple[str, ...]) -> list[tuple[Path, Format[Result]]]:
     """Resolves formats and folders before any work is done. Raises UsageError."""
-    outputs = []
-    for name in names:
-        path = Path(name)
-        if not path.parent.is_dir():
-            raise UsageError(f"cannot write {name!r}: there is no folder {str(path.parent)!r}")
-        outputs.append((path, format_for(name)))
-    return outputs
+    return [(_writable(name), format_for(name)) for name in names]
 
 
-def deliver(result: Result, outputs: list[tuple[Path, Format]], *, as_json: bool) -> None:
+def check_recording_outputs(names: tuple[str, ...]) -> list[tuple[Path, Format[RecordResult]]]:
+    """As `check_outputs`, for the formats of a recording."""
+    return [(_writable(name), recording_format_for(name)) for name in names]
+
+
+def _writable(name: str) -> Path:
+    path = Path(name)
+    if not path.parent.is_dir():
+        raise UsageError(f"cannot write {name!r}: there is no folder {str(path.parent)!r}")
+    return path
+
+
+def deliver(result: Result, outputs: list[tuple[Path, Format[Result]]], *, as_json: bool) -> None:
     """Writes the files, then the terminal's part: JSON if asked for, else the page unless only files were wanted."""
+    _deliver(result, outputs, _print, as_json=as_json)
+
+
+def deliver_recording(
+    result: RecordResult, outputs: list[tuple[Path, Format[RecordResult]]], *, as_json: bool
+) -> None:
+    """As `deliver`, for a recording."""
+    _deliver(result, outputs, _print_recording, as_json=as_json)
+
+
+def _deliver(
+    result: T, outputs: list[tuple[Path, Format[T]]], show: Callable[[T, bool], None], *, as_json: bool
+) -> None:
     for path, entry in outputs:
         try:
             path.write_bytes(entry.write(result))
@@ -54,14 +89,14 @@ def deliver(result: Result, outputs: list[tuple[Path, Format]], *, as_json: bool
     if sys.stdout is None:
         raise UsageError("there is no standard output to write to", "Give a file: -o report.txt")
     try:
-        _print(result, as_json=as_json)
+        show(result, as_json)
     except BrokenPipeError:
         raise
     except OSError as error:
         raise UsageError(f"cannot write to standard output: {error.strerror}") from error
 
 
-def _print(result: Result, *, as_json: bool) -> None:
+def _print(result: Result, as_json: bool) -> None:  # noqa: FBT001 - called as a value
     if as_json:
         from pyhangtrace.model.codec import report_to_json
 
@@ -71,6 +106,18 @@ def _print(result: Result, *, as_json: bool) -> None:
     from pyhangtrace.render.text.page import render_text
 
     click.echo(render_text(result.report, color=wants_color()), nl=False, color=True)
+
+
+def _print_recording(result: RecordResult, as_json: bool) -> None:  # noqa: FBT001 - called as a value
+    if as_json:
+        from pyhangtrace.model.codec import summary_to_json
+
+        sys.stdout.buffer.write(summary_to_json(result.summary, result.recording))
+        sys.stdout.buffer.flush()
+        return
+    from pyhangtrace.render.text.recording import render_recording
+
+    click.echo(render_recording(result.recording, result.summary, color=wants_color()), nl=False, color=True)
 
 
 def wants_color() -> bool:

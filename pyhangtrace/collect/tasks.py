@@ -21,6 +21,7 @@ from pyhangtrace.collect import (
     process_groups,
     processes,
     ras,
+    recording,
     smaps,
     sockets,
     source_lines,
@@ -57,4 +58,5 @@ TASKS: dict[str, Task] = {
     gpu_driver.CUDA_TASK: gpu_driver.cuda_task,
     nccl_version.VERSION_TASK: nccl_version.version_task,
     ras.SETTINGS_TASK: ras.settings_task,
+    recording.MAPPING_NAMES_TASK: recording.mapping_names_task,
 }

@@ -14,8 +14,13 @@ import msgspec
 from pyhangtrace.model.errors import UsageError
 from pyhangtrace.model.evidence import SCHEMA as EVIDENCE_SCHEMA
 from pyhangtrace.model.evidence import Evidence
+from pyhangtrace.model.recording import SCHEMA as RECORDING_SCHEMA
+from pyhangtrace.model.recording import Recording
 from pyhangtrace.model.report import SCHEMA as REPORT_SCHEMA
 from pyhangtrace.model.report import Report
+from pyhangtrace.model.weighted import RecordingSummary
+
+SUMMARY_SCHEMA = "hangtrace.recording-summary/1"
 
 # A bundle of a thousand ranks is a few megabytes; more than this is not one of ours, or is meant to hurt.
 MAX_BUNDLE_BYTES = 1 << 30
@@ -42,8 +47,8 @@ def report_schema() -> dict[str, Any]:
     return msgspec.json.schema(Report)
 
 
-def pack(evidence: Evidence) -> bytes:
-    """Evidence as a compressed bundle. Equal evidence gives equal bytes (no time stamp inside)."""
+def pack(evidence: Evidence | Recording) -> bytes:
+    """Evidence, or a recording, as a compressed bundle. Equal data gives equal bytes (no time stamp inside)."""
     buffer = io.BytesIO()
     with gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0, filename="") as stream:
         stream.write(msgspec.json.encode(evidence))
@@ -52,6 +57,14 @@ def pack(evidence: Evidence) -> bytes:
 
 def unpack(data: bytes) -> Evidence:
     """Reads a bundle, validating it against the model. Raises UsageError on anything that is not one."""
+    evidence = unpack_any(data)
+    if isinstance(evidence, Recording):
+        raise UsageError("not an evidence bundle: it is a recording")
+    return evidence
+
+
+def unpack_any(data: bytes) -> Evidence | Recording:
+    """Reads a bundle of either kind. Raises UsageError on anything that is none."""
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
             raw = stream.read(MAX_BUNDLE_BYTES + 1)
@@ -61,6 +74,8 @@ def unpack(data: bytes) -> Evidence:
         raise UsageError("not an evidence bundle: larger than 1 GiB when unpacked")
     try:
         schema = msgspec.json.decode(raw, type=_Header).schema
+        if schema == RECORDING_SCHEMA:
+            return _checked(msgspec.json.decode(raw, type=Recording))
         if schema != EVIDENCE_SCHEMA:
             raise UsageError(f"a bundle of schema {schema!r}; this version reads {EVIDENCE_SCHEMA!r}")
         evidence = msgspec.json.decode(raw, type=Evidence)
@@ -69,6 +84,29 @@ def unpack(data: bytes) -> Evidence:
     if not evidence.looks:
         raise UsageError("not an evidence bundle: it holds no look")
     return evidence
+
+
+def _checked(recording: Recording) -> Recording:
+    if any(not 0 <= sample.stack < len(recording.stacks) for sample in recording.samples):
+        raise UsageError("not a recording: a snapshot has a stack that is not there")
+    return recording
+
+
+def summary_to_json(summary: RecordingSummary, recording: Recording) -> bytes:
+    """The table of a recording as one indented JSON object, with a newline at the end."""
+    whole = {
+        "schema": SUMMARY_SCHEMA,
+        "tool_version": recording.tool_version,
+        "taken_at": recording.taken_at,
+        "host": recording.host,
+        "window_s": recording.window_s,
+        "metric": recording.metric,
+        "processes": summary.rows,
+        "notes": summary.notes,
+        "coverage": recording.coverage,
+        "cost": recording.cost,
+    }
+    return msgspec.json.format(msgspec.json.encode(whole), indent=2) + b"\n"
 
 
 class _Header(msgspec.Struct):

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from pyhangtrace.probes.tracefs import syscall
 
 _BPF = {"x86_64": 321, "aarch64": 280}
-_MAP_LOOKUP, _MAP_UPDATE, _MAP_NEXT_KEY, _PROGRAM_LOAD = 1, 2, 4, 5
+_MAP_CREATE, _MAP_LOOKUP, _MAP_UPDATE, _MAP_NEXT_KEY, _PROGRAM_LOAD = 0, 1, 2, 4, 5
+_RING_BUFFER = 27  # BPF_MAP_TYPE_RINGBUF
 _TRACEPOINT_PROGRAM = 5  # BPF_PROG_TYPE_TRACEPOINT
 # r0 = 0; exit
 _RETURN_ZERO = struct.pack("=BBhi", 0xB7, 0, 0, 0) + struct.pack("=BBhi", 0x95, 0, 0, 0)
@@ -49,6 +50,15 @@ def try_load() -> None:
     os.close(_bpf(_PROGRAM_LOAD, attributes))
 
 
+def has_ring_buffer() -> bool:
+    """Whether this kernel has ring buffers (Linux 5.8), found by making one."""
+    try:
+        os.close(_bpf(_MAP_CREATE, struct.pack("=IIII", _RING_BUFFER, 0, 0, os.sysconf("SC_PAGESIZE"))))
+    except OSError:
+        return False
+    return True
+
+
 def update(map_fd: int, key: bytes, value: bytes) -> None:
     """Sets one element. Raises: OSError (E2BIG when the map is full)."""
     key_buffer = ctypes.create_string_buffer(key, len(key))
@@ -57,6 +67,20 @@ def update(map_fd: int, key: bytes, value: bytes) -> None:
         map_fd, 0, ctypes.addressof(key_buffer), ctypes.addressof(value_buffer), 0
     )
     _bpf(_MAP_UPDATE, attributes)
+
+
+def lookup(map_fd: int, key: bytes, value_size: int) -> bytes | None:
+    """One element, None if it is not there. Raises: OSError."""
+    key_buffer = ctypes.create_string_buffer(key, len(key))
+    value = ctypes.create_string_buffer(value_size)
+    attributes = _MAP_ATTRIBUTES.pack(map_fd, 0, ctypes.addressof(key_buffer), ctypes.addressof(value), 0)
+    try:
+        _bpf(_MAP_LOOKUP, attributes)
+    except OSError as error:
+        if error.errno == errno.ENOENT:
+            return None
+        raise
+    return value.raw
 
 
 def items(map_fd: int, key_size: int, value_size: int) -> Iterator[tuple[bytes, bytes]]:

@@ -23,14 +23,16 @@ import signal
 import sys
 import threading
 import time
+from types import ModuleType
 from typing import Any
 
-from pyhangtrace.probes import bpf, launch, perf_events
+from pyhangtrace.probes import bpf, launch, perf_events, window
+from pyhangtrace.probes.attached import Attached
 from pyhangtrace.probes.bcc_loader import Unavailable, load_bcc
 from pyhangtrace.probes.tracefs import MOUNT_COMMAND, Tracefs
-from pyhangtrace.probes.window import Window
 
 RUN_AS_ROOT = "run as root (or with CAP_BPF, CAP_PERFMON and CAP_DAC_READ_SEARCH where tracefs is mounted)"
+_DRAIN_S = 0.2  # how often the time line is taken, for its buffer is small
 _LOADING_LIMIT_S = 30  # an import from a cold disk and a compilation on a busy machine
 
 
@@ -130,24 +132,53 @@ def main(arguments: list[str]) -> None:
         speaker.say({"unavailable": {"reason": bcc.reason, "fix": bcc.fix, "permission": bcc.permission}})
         os._exit(0)
     _raise_descriptor_limit()
-    window = Window(bcc, request.pids, max_threads=request.max_threads, calls=request.calls)
+    running = _attach(bcc, request)
     watcher.begin()
-    window.open()
+    running.open()
     speaker.say({"ready": True, "at_s": time.monotonic(), "cpu_s": time.process_time()})
-    watcher.stop.wait(request.window_s)
-    counts = window.read()
+    until = time.monotonic() + request.window_s
+    while not watcher.stop.wait(max(0.0, min(until - time.monotonic(), _DRAIN_S))):
+        if time.monotonic() >= until:
+            break
+        running.drain()
+    counts = running.read()
     speaker.say(
         {
             "result": {
                 "window_s": (counts.closed_ns - counts.opened_ns) / 1e9,
-                "attached_s": window.attached_s(),
+                "attached_s": running.attached_s(),
                 "cpu_s": time.process_time(),
+                "opened_ns": counts.opened_ns,
                 "closed_ns": counts.closed_ns,
-                "threads": base64.b64encode(counts.threads).decode(),
-                "pairs": base64.b64encode(counts.pairs).decode(),
+                "tables": {name: base64.b64encode(data).decode() for name, data in counts.tables.items()},
+                "texts": counts.texts,
+                "untold": counts.untold,
                 "lost": counts.lost,
             }
         }
     )
-    speaker.say({"detached_s": window.close()})
+    speaker.say({"detached_s": running.close()})
     os._exit(0)  # the compiler's own clean-up would only take time
+
+
+def _attach(bcc: ModuleType, request: launch.Request) -> Attached:
+    # A kernel before 5.8 has no ring buffer: then nothing is told one by one.
+    wants = [want for want in request.wants if want != window.TIMELINE or bpf.has_ring_buffer()]
+    if request.program == "activity":
+        from pyhangtrace.probes.activity import Activity
+
+        return Activity(
+            bcc,
+            request.pids,
+            max_threads=request.max_threads,
+            wants=wants,
+            long_wait_ns=request.long_wait_ns,
+        )
+    return window.Window(
+        bcc,
+        request.pids,
+        max_threads=request.max_threads,
+        calls=request.calls,
+        wants=wants,
+        long_wait_ns=request.long_wait_ns,
+    )

@@ -51,20 +51,69 @@ class WakePair(NamedTuple):
     woken_tid: int
 
 
+class WordWaits(NamedTuple):
+    """`struct word_waits` with its key; `slots[n]` counts waits of 2^n to 2^(n+1) units of 1.024 µs."""
+
+    uaddr: int
+    tid: int
+    operation: int
+    waits: int
+    wait_ns: int
+    longest_ns: int
+    timed_out: int
+    tgid: int
+    slots: tuple[int, ...]
+
+
+class PlaceFaults(NamedTuple):
+    """`struct place_faults` with its key, `place` already an address."""
+
+    place: int
+    tid: int
+    tgid: int
+    minor: int
+    major: int
+
+
+class TimedEvent(NamedTuple):
+    """`struct timed_event`."""
+
+    at_ns: int
+    took_ns: int
+    object: int
+    tid: int
+    tgid: int
+    other: int
+    kind: int
+
+
 class Lost(NamedTuple):
     """`enum lost_kind`: events that found no room in a table."""
 
     thread: int = 0
     pair: int = 0
     wake: int = 0
+    sum: int = 0
+    event: int = 0
+    place: int = 0
 
 
 THREAD_SUMS = struct.Struct("=14Q2I")
 WAKE_PAIR = struct.Struct("=2I")
 TID = struct.Struct("=I")
 COUNT = struct.Struct("=Q")
+WAIT_SLOTS = 24
+WORD_WAITS_KEY = struct.Struct("=Q2I")
+WORD_WAITS = struct.Struct(f"=4Q{WAIT_SLOTS}I2I")
+FAULT_PLACE = struct.Struct("=Q2I")
+PLACE_FAULTS = struct.Struct("=2Q")
+PLACE_SHIFT = 21
+TIMED_EVENT = struct.Struct("=3Q4I")
+EVENT_FUTEX_WAIT, EVENT_MAJOR_FAULT = 1, 2
 _THREAD_RECORD = struct.Struct(TID.format + THREAD_SUMS.format[1:])
 _PAIR_RECORD = struct.Struct(WAKE_PAIR.format + COUNT.format[1:])
+_WORD_RECORD = struct.Struct(WORD_WAITS_KEY.format + WORD_WAITS.format[1:])
+_PLACE_RECORD = struct.Struct(FAULT_PLACE.format + PLACE_FAULTS.format[1:])
 
 
 def thread_records(data: bytes) -> Iterator[tuple[int, ThreadSums]]:
@@ -77,6 +126,25 @@ def pair_records(data: bytes) -> Iterator[tuple[WakePair, int]]:
     """Pair and count, record after record. Raises: ValueError if the bytes are not whole records."""
     for waker, woken, count in _records(_PAIR_RECORD, data):
         yield WakePair(waker, woken), count
+
+
+def word_records(data: bytes) -> Iterator[WordWaits]:
+    """Sums by futex word. Raises: ValueError if the bytes are not whole records."""
+    for uaddr, tid, operation, waits, wait_ns, longest_ns, timed_out, *rest in _records(_WORD_RECORD, data):
+        *slots, tgid, _ = rest
+        yield WordWaits(uaddr, tid, operation, waits, wait_ns, longest_ns, timed_out, tgid, tuple(slots))
+
+
+def place_records(data: bytes) -> Iterator[PlaceFaults]:
+    """Page faults by place. Raises: ValueError if the bytes are not whole records."""
+    for place, *rest in _records(_PLACE_RECORD, data):
+        yield PlaceFaults(place << PLACE_SHIFT, *rest)
+
+
+def timed_records(data: bytes) -> Iterator[TimedEvent]:
+    """The time line. Raises: ValueError if the bytes are not whole records."""
+    for values in _records(TIMED_EVENT, data):
+        yield TimedEvent(*values)
 
 
 def _records(record: struct.Struct, data: bytes) -> Iterator[tuple[Any, ...]]:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 _PACKAGE_PARENT = str(Path(__file__).parents[2])
 # Isolated and without site-packages: the child needs the standard library and our own package only, and must not
@@ -20,12 +21,17 @@ _START = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One window. `parent` is the process with which the child ends."""
+    """One window. `program` is the BPF source to run: "window" (with `calls`), or "activity". `wants` is what of it,
+    as that says. `parent` is the process with which the child ends.
+    """
 
     pids: tuple[int, ...]
     window_s: float
     max_threads: int
     calls: tuple[str, ...] = ("futex",)
+    program: str = "window"
+    wants: tuple[str, ...] = ()
+    long_wait_ns: int = 0
     parent: int
 
     def command(self) -> list[str]:
@@ -42,15 +48,30 @@ class Request:
 
 
 def request(
-    pids: Sequence[int], *, window_s: float, max_threads: int, calls: Sequence[str] = ("futex",)
+    pids: Sequence[int],
+    *,
+    window_s: float,
+    max_threads: int,
+    calls: Sequence[str] = ("futex",),
+    program: str = "window",
+    wants: Sequence[str] = (),
+    long_wait_ns: int = 0,
 ) -> Request:
     """A request of this process."""
     return Request(
-        pids=tuple(pids), window_s=window_s, max_threads=max_threads, calls=tuple(calls), parent=os.getpid()
+        pids=tuple(pids),
+        window_s=window_s,
+        max_threads=max_threads,
+        calls=tuple(calls),
+        program=program,
+        wants=tuple(wants),
+        long_wait_ns=long_wait_ns,
+        parent=os.getpid(),
     )
 
 
 def parse(text: str) -> Request:
     """The other side of `command`."""
-    values = json.loads(text)
-    return Request(**{**values, "pids": tuple(values["pids"]), "calls": tuple(values["calls"])})
+    values: dict[str, Any] = json.loads(text)
+    lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
+    return Request(**{**values, **lists})

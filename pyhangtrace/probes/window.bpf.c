@@ -8,6 +8,11 @@
 //   MAX_WAKES                  futex words on which somebody is woken, and pairs of waker and woken
 //   RET_OFFSET, ARG_OFFSET     where the fields of the syscall tracepoints begin (from tracefs)
 //   WATCH_NEWER_CALLS          defined: with programs for futex_waitv, futex_wait and futex_wake too
+//   MAX_WORD_WAITS             defined: waits are also summed for each thread, futex word and operation
+//   TIMELINE_PAGES, LONG_WAIT_NS  defined: waits of that length and major faults are told one by one, through
+//   a ring
+//                              buffer of so many pages of 4 KiB that nobody is woken for
+//   MAX_FAULT_PLACES           defined: page faults are also counted for each thread and 2 MiB of addresses
 //   PIDNS_DEV, PIDNS_INO       the PID namespace ids are wanted in; undefined: the initial one
 //
 // Uses tracepoint fields and helpers only, no kernel structure, so one text serves every kernel.
@@ -60,6 +65,15 @@ BPF_HASH(threads, u32, struct thread_sums, MAX_THREADS);
 BPF_HASH(words, struct word_key, struct word_wakes, MAX_WAKES);
 BPF_HASH(pairs, struct wake_pair, u64, MAX_WAKES);
 BPF_ARRAY(lost, u64, LOST_KINDS);
+#ifdef MAX_WORD_WAITS
+BPF_HASH(word_waits, struct word_waits_key, struct word_waits, MAX_WORD_WAITS);
+#endif
+#ifdef MAX_FAULT_PLACES
+BPF_HASH(fault_places, struct fault_place, struct place_faults, MAX_FAULT_PLACES);
+#endif
+#ifdef TIMELINE_PAGES
+BPF_RINGBUF_OUTPUT(timeline, TIMELINE_PAGES);
+#endif
 
 // The layout of the syscall tracepoints: common fields and the number, then arguments of eight bytes each.
 static __always_inline u64 argument(void* ctx, int index) {
@@ -96,8 +110,10 @@ static __always_inline u64 current_ids(void) {
 // The record of the current thread of a target, made when it is not there; NULL for everybody else.
 static __always_inline struct thread_sums* current_thread(u64 ids) {
   u32 tgid = ids >> 32, tid = ids;
-  if (!targets.lookup(&tgid)) return NULL;
+  // Whoever has a record is of a target, which saves the second look-up where it counts.
   struct thread_sums* thread = threads.lookup(&tid);
+  if (thread && thread->tgid == tgid) return thread;
+  if (!targets.lookup(&tgid)) return NULL;
   if (!thread) {
     struct thread_sums fresh = {.tgid = tgid};
     threads.insert(&tid, &fresh);
@@ -177,11 +193,12 @@ static __always_inline void wake_ends(u64 ids, u64 uaddr, u64 now) {
     word->contested_ns = now;
 }
 
-static __always_inline void count_pair(u64 ids, struct thread_sums* thread) {
+// Who woke the current thread, 0 if that is not certain.
+static __always_inline u32 count_pair(u64 ids, struct thread_sums* thread) {
   struct word_key key = {.uaddr = thread->uaddr, .tgid = ids >> 32};
   struct word_wakes* word = words.lookup(&key);
   if (!word || word->last_ns <= thread->waiting_since_ns || word->contested_ns > thread->waiting_since_ns)
-    return;
+    return 0;
   struct wake_pair pair = {.waker_tid = word->waker_tid, .woken_tid = ids};
   u64* count = pairs.lookup(&pair);
   if (!count) {
@@ -193,7 +210,63 @@ static __always_inline void count_pair(u64 ids, struct thread_sums* thread) {
     ++*count;  // the woken thread is the current one: nobody else writes this pair
   else
     count_lost(LOST_PAIR);
+  return pair.waker_tid;
 }
+
+#ifdef TIMELINE_PAGES
+static __always_inline void tell(u64 ids, u32 kind, u64 since_ns, u64 took_ns, u64 object, u32 other) {
+  struct timed_event event = {.at_ns = since_ns,
+                              .took_ns = took_ns,
+                              .object = object,
+                              .tid = ids,
+                              .tgid = ids >> 32,
+                              .other = other,
+                              .kind = kind};
+  if (timeline.ringbuf_output(&event, sizeof(event), BPF_RB_NO_WAKEUP)) count_lost(LOST_EVENT);
+}
+#endif
+
+#ifdef MAX_WORD_WAITS
+static __always_inline void sum_wait(u32 tid, struct thread_sums* thread, u64 took, int timed_out) {
+  struct word_waits_key key = {.uaddr = thread->uaddr, .tid = tid, .operation = thread->operation};
+  struct word_waits* sums = word_waits.lookup(&key);
+  if (!sums) {
+    struct word_waits fresh = {.tgid = thread->tgid};
+    word_waits.insert(&key, &fresh);
+    sums = word_waits.lookup(&key);
+    if (!sums) {
+      count_lost(LOST_SUM);
+      return;
+    }
+  }
+  sums->waits++;
+  sums->wait_ns += took;
+  if (took > sums->longest_ns) sums->longest_ns = took;
+  if (timed_out) sums->timed_out++;
+  u32 slot = bpf_log2l(took >> 10);
+  sums->slots[slot < WAIT_SLOTS ? slot : WAIT_SLOTS - 1]++;
+}
+#endif
+
+#ifdef MAX_FAULT_PLACES
+static __always_inline void sum_fault(u64 ids, u64 address, int major) {
+  struct fault_place key = {.place = address >> FAULT_PLACE_SHIFT, .tid = ids, .tgid = ids >> 32};
+  struct place_faults* sums = fault_places.lookup(&key);
+  if (!sums) {
+    struct place_faults fresh = {};
+    fault_places.insert(&key, &fresh);
+    sums = fault_places.lookup(&key);
+    if (!sums) {
+      count_lost(LOST_PLACE);
+      return;
+    }
+  }
+  if (major)
+    sums->major++;
+  else
+    sums->minor++;
+}
+#endif
 
 static __always_inline int call_begins(u64 uaddr, u32 operation) {
   if (!counting()) return 0;
@@ -253,12 +326,20 @@ int futex_exit(void* ctx) {
         thread->longest_ns = took;
         thread->longest_uaddr = thread->uaddr;
       }
+      u32 waker = 0;
       if (result == -ETIMEDOUT)
         thread->timed_out++;
       else if (result < 0)
         thread->interrupted++;
       else if (is_matched(operation))
-        count_pair(ids, thread);
+        waker = count_pair(ids, thread);
+#ifdef MAX_WORD_WAITS
+      sum_wait(tid, thread, took, result == -ETIMEDOUT);
+#endif
+#ifdef TIMELINE_PAGES
+      if (took >= LONG_WAIT_NS)
+        tell(ids, EVENT_FUTEX_WAIT, thread->waiting_since_ns, took, thread->uaddr, waker);
+#endif
     }
   } else if (is_wake(operation)) {
     if (is_counted_wake(operation) && result >= 0) {
@@ -273,17 +354,28 @@ int futex_exit(void* ctx) {
 
 int minor_fault(struct bpf_perf_event_data* ctx) {
   if (!counting()) return 0;
-  struct thread_sums* thread = current_thread(current_ids());
-  if (thread) thread->minor_faults++;
+  u64 ids = current_ids();
+  struct thread_sums* thread = current_thread(ids);
+  if (!thread) return 0;
+  thread->minor_faults++;
+#ifdef MAX_FAULT_PLACES
+  sum_fault(ids, ctx->addr, 0);
+#endif
   return 0;
 }
 
 int major_fault(struct bpf_perf_event_data* ctx) {
   if (!counting()) return 0;
-  struct thread_sums* thread = current_thread(current_ids());
-  if (thread) {
-    thread->major_faults++;
-    thread->last_major_address = ctx->addr;
-  }
+  u64 ids = current_ids();
+  struct thread_sums* thread = current_thread(ids);
+  if (!thread) return 0;
+  thread->major_faults++;
+  thread->last_major_address = ctx->addr;
+#ifdef MAX_FAULT_PLACES
+  sum_fault(ids, ctx->addr, 1);
+#endif
+#ifdef TIMELINE_PAGES
+  tell(ids, EVENT_MAJOR_FAULT, bpf_ktime_get_ns(), 0, ctx->addr, 0);
+#endif
   return 0;
 }

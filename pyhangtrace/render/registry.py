@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from pyhangtrace.model.errors import UsageError
 
 if TYPE_CHECKING:
-    from pyhangtrace.render.result import Result
+    from pyhangtrace.render.result import RecordResult, Result
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Format:
+class Format(Generic[T]):
     """One output format. `write` gives the whole file."""
 
     name: str
     suffix: str
     content_type: str
     help: str
-    write: Callable[[Result], bytes]
+    write: Callable[[T], bytes]
 
 
 # Each writer is imported when used: the table itself is read by `--help`, which should not wait for them.
@@ -60,7 +62,7 @@ def _speedscope(result: Result) -> bytes:
     return render_speedscope(result.report)
 
 
-FORMATS: tuple[Format, ...] = (
+FORMATS: tuple[Format[Result], ...] = (
     Format(
         name="hang",
         suffix=".hang",
@@ -106,11 +108,128 @@ FORMATS: tuple[Format, ...] = (
 )
 
 
-def format_for(filename: str) -> Format:
+def _recorded_hang(result: RecordResult) -> bytes:
+    from pyhangtrace.model.codec import pack
+
+    return pack(result.recording)
+
+
+def _recorded_json(result: RecordResult) -> bytes:
+    from pyhangtrace.model.codec import summary_to_json
+
+    return summary_to_json(result.summary, result.recording)
+
+
+def _recorded_text(result: RecordResult) -> bytes:
+    from pyhangtrace.render.text.recording import render_recording
+
+    return render_recording(result.recording, result.summary, color=False).encode()
+
+
+def _recorded_html(result: RecordResult) -> bytes:
+    from pyhangtrace.render.html.recording import render_recording_html
+
+    return render_recording_html(result).encode()
+
+
+def _recorded_folded(result: RecordResult) -> bytes:
+    from pyhangtrace.render.folded import folded
+
+    return folded(result.profile).encode()
+
+
+def _recorded_speedscope(result: RecordResult) -> bytes:
+    from pyhangtrace.render.speedscope import speedscope_of_profile
+
+    return speedscope_of_profile(result.profile, result.recording)
+
+
+def _recorded_trace(result: RecordResult) -> bytes:
+    from pyhangtrace.render.chrome_trace import render_chrome_trace
+
+    return render_chrome_trace(result.recording, result.spans)
+
+
+def _recorded_pprof(result: RecordResult) -> bytes:
+    from pyhangtrace.render.pprof import render_pprof
+
+    return render_pprof(result.profile, result.recording)
+
+
+RECORDING_FORMATS: tuple[Format[RecordResult], ...] = (
+    Format(
+        name="hang",
+        suffix=".hang",
+        content_type="application/gzip",
+        help="the recording itself; `hangtrace report` renders it again anywhere",
+        write=_recorded_hang,
+    ),
+    Format(
+        name="json",
+        suffix=".json",
+        content_type="application/json",
+        help="the table as one object",
+        write=_recorded_json,
+    ),
+    Format(
+        name="html",
+        suffix=".html",
+        content_type="text/html",
+        help="one self-contained page with a flame graph of the metric",
+        write=_recorded_html,
+    ),
+    Format(
+        name="folded",
+        suffix=".folded",
+        content_type="text/plain",
+        help="folded stacks, weighed by microseconds or faults",
+        write=_recorded_folded,
+    ),
+    Format(
+        name="speedscope",
+        suffix=".speedscope.json",
+        content_type="application/json",
+        help="for speedscope.app and editors",
+        write=_recorded_speedscope,
+    ),
+    Format(
+        name="trace",
+        suffix=".trace.json",
+        content_type="application/json",
+        help="waits, faults and collectives on one time axis, for ui.perfetto.dev",
+        write=_recorded_trace,
+    ),
+    Format(
+        name="pprof",
+        suffix=".pb.gz",
+        content_type="application/gzip",
+        help="for `go tool pprof` and what reads its format",
+        write=_recorded_pprof,
+    ),
+    Format(
+        name="text",
+        suffix=".txt",
+        content_type="text/plain",
+        help="what the terminal shows, without colour",
+        write=_recorded_text,
+    ),
+)
+
+
+def format_for(filename: str) -> Format[Result]:
     """The format of the longest matching suffix. Raises UsageError if none matches."""
-    matches = [entry for entry in FORMATS if filename.endswith(entry.suffix)]
+    return _matching(filename, FORMATS)
+
+
+def recording_format_for(filename: str) -> Format[RecordResult]:
+    """The format of a recording for this file. Raises UsageError if none matches."""
+    return _matching(filename, RECORDING_FORMATS)
+
+
+def _matching(filename: str, formats: tuple[Format[T], ...]) -> Format[T]:
+    matches = [entry for entry in formats if filename.endswith(entry.suffix)]
     if not matches:
-        known = " ".join(entry.suffix for entry in FORMATS)
+        known = " ".join(entry.suffix for entry in formats)
         raise UsageError(
             f"cannot tell the format of {filename!r} from its suffix", f"known suffixes: {known}"
         )

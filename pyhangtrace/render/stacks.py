@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pyhangtrace.model.kinds import FoundBy, FrameKind, TaskKind
 from pyhangtrace.model.report import Report, ReportProcess, ReportTask, ReportThread
 from pyhangtrace.model.stacks import Frame
+from pyhangtrace.model.weighted import StackProfile, Unit, WeightedStack
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +125,55 @@ def stack_classes(report: Report) -> tuple[StackClass, ...]:
             ),
         )
     )
+
+
+def report_profile(report: Report) -> StackProfile:
+    """The stacks of a report as a profile in which each thread weighs one."""
+    return StackProfile(
+        title="stacks of all ranks",
+        unit=Unit.THREADS,
+        stacks=tuple(
+            WeightedStack(
+                pid=member.pid,
+                tid=member.tid,
+                rank=member.rank,
+                thread=member.thread,
+                frames=item.frames,
+                weight=1,
+            )
+            for item in stack_classes(report)
+            for member in item.members
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightedClass:
+    """Equal stacks of several threads, with the sum of their weights. `frames` are outermost first."""
+
+    frames: tuple[Frame, ...]
+    members: tuple[WeightedStack, ...]
+    weight: float
+    before: float | None
+    service: str | None
+
+
+def weighted_classes(profile: StackProfile) -> tuple[WeightedClass, ...]:
+    """The stacks of a profile in classes, heaviest first."""
+    groups: dict[tuple[object, ...], list[WeightedStack]] = {}
+    for stack in profile.stacks:
+        groups.setdefault((stack.service, tuple(map(_identity, stack.frames))), []).append(stack)
+    classes = [
+        WeightedClass(
+            frames=members[0].frames,
+            members=tuple(sorted(members, key=lambda member: -member.weight)),
+            weight=sum(member.weight for member in members),
+            before=sum(member.before or 0.0 for member in members) if profile.compared else None,
+            service=members[0].service,
+        )
+        for members in groups.values()
+    ]
+    return tuple(sorted(classes, key=lambda item: -max(item.weight, item.before or 0.0)))
 
 
 def _identity(frame: Frame) -> tuple[object, ...]:

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from pyhangtrace.collect import probes
+from pyhangtrace.collect import probe_child, probes
 from pyhangtrace.model.kinds import SourceState
 from pyhangtrace.model.probes import ProbeEvidence, WakerCount
 from pyhangtrace.probes.capability import probe_capabilities
@@ -292,7 +292,7 @@ def test_what_happens_before_the_window_is_not_in_it(target_program: Path) -> No
 
 def test_what_finds_no_room_is_told(target_program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Room for one thread, where two act: the first keeps exact numbers, what the other did is counted as lost."""
-    monkeypatch.setattr(probes, "_room_for_threads", lambda pids: 1)
+    monkeypatch.setattr(probe_child, "room_for_threads", lambda pids: 1)
     with target(target_program, "futex", COUNT) as t:
         seen = probe(t)[t.pid]
     (thread,) = seen.threads
@@ -371,7 +371,7 @@ def test_a_killed_child_is_a_failure_and_leaves_nothing() -> None:
 PARENT = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
-from pyhangtrace.collect import probes
+from pyhangtrace.collect import probe_child, probes
 run = probes.start([os.getpid()], window_s=30)
 if sys.argv[3] == "sibling":
     # A forked process inherits the pipe to the probes, so that its end never shows there.

@@ -13,8 +13,19 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = "pyhangtrace"
 
 ALL = frozenset(
-    {"model", "discover", "collect", "probes", "analyze", "importers", "render", "findings", "engine", "live"}
-    | {"cluster", "demo", "cli", "_native"}
+    {
+        "model",
+        "discover",
+        "collect",
+        "probes",
+        "analyze",
+        "importers",
+        "render",
+        "findings",
+        "engine",
+        "recorder",
+    }
+    | {"live", "cluster", "demo", "cli", "_native"}
 )
 # Row: a folder or module of the package; its columns: what of ours it may import besides itself.
 TABLE: dict[str, frozenset[str]] = {
@@ -26,7 +37,8 @@ TABLE: dict[str, frozenset[str]] = {
     "importers": frozenset({"model"}),
     "render": frozenset({"model"}),
     "findings": frozenset({"model", "discover", "collect"}),
-    "engine": ALL - {"cli", "live", "cluster", "demo"},
+    "engine": ALL - {"cli", "live", "cluster", "demo", "recorder"},
+    "recorder": ALL - {"cli", "live", "cluster", "demo", "engine"},
     "live": frozenset({"model", "render", "engine"}),
     "cluster": frozenset({"model", "engine"}),
     "demo": frozenset(),

@@ -2,6 +2,7 @@
 // Draws the merged stacks of all ranks. One column per class of equal stacks (not per thread): with width
 // proportional to threads, the one odd rank of a thousand would be thinner than a pixel. Equal neighbouring
 // frames become one box; children are ordered by their rarest class, so the odd one stands at the left.
+// Where the data has a unit, columns are as wide as what their classes weigh, the heaviest at the left.
 (function () {
   const data = JSON.parse(document.getElementById("hangtrace-data").textContent);
   const chart = document.getElementById("flame");
@@ -11,6 +12,27 @@
   const service = document.getElementById("service");
   const back = document.getElementById("back");
   const ROW = 20;
+  const weighed = Boolean(data.unit);
+  const THINNEST = 1 / 400; // of the whole picture: what is there can be seen
+  const whole = data.classes.reduce((sum, item) => sum + widest(item), 0);
+
+  function widest(item) {
+    return Math.max(item.weight || 0, item.before || 0);
+  }
+
+  function columnsOf(item) {
+    return weighed ? Math.max(widest(item), whole * THINNEST) : 1;
+  }
+
+  function sum(at, member) {
+    return at.classes.reduce((total, item) => total + (item[member] || 0), 0);
+  }
+
+  function amount(value) {
+    if (data.unit !== "seconds") return String(Math.round(value));
+    if (value >= 1) return value.toFixed(value < 100 ? 2 : 0) + " s";
+    return value >= 1e-3 ? (value * 1e3).toFixed(1) + " ms" : Math.round(value * 1e6) + " µs";
+  }
 
   function node(frame, parent) {
     return { frame, parent, children: [], byKey: new Map(), classes: [], rarest: Infinity, columns: 0 };
@@ -34,7 +56,7 @@
         next.classes.push(item);
         at = next;
       }
-      at.ends = true;
+      at.ends = (at.ends || 0) + columnsOf(item);
     }
     finish(root);
     return root;
@@ -47,9 +69,14 @@
     for (let i = order.length - 1; i >= 0; i--) {
       const at = order[i];
       for (const item of at.classes) at.rarest = Math.min(at.rarest, item.members.length);
-      at.children.sort((a, b) => a.rarest - b.rarest);
       const below = at.children.reduce((sum, child) => sum + child.columns, 0);
-      at.columns = Math.max(1, below + (at.ends && at.children.length ? 1 : 0));
+      if (weighed) {
+        at.children.sort((a, b) => b.columns - a.columns);
+        at.columns = below + (at.ends || 0);
+      } else {
+        at.children.sort((a, b) => a.rarest - b.rarest);
+        at.columns = Math.max(1, below + (at.ends && at.children.length ? 1 : 0));
+      }
     }
   }
 
@@ -70,6 +97,7 @@
   }
 
   function rankText(at) {
+    if (weighed) return amount(sum(at, "weight"));
     const ranks = fold(ranksOf(at));
     const threads = at.classes.reduce((sum, item) => sum + item.members.length, 0);
     return ranks ? "[" + ranks + "]" : "[" + threads + (threads === 1 ? " thread]" : " threads]");
@@ -91,6 +119,7 @@
     element.title = name;
     element.dataset.ranks = fold(ranksOf(at));
     element.dataset.label = name;
+    if (data.compared) shade(element, at);
     if (matches(at)) element.classList.add("match");
     element.addEventListener("click", () => {
       select(at);
@@ -100,6 +129,14 @@
     element.addEventListener("focus", () => show(at));
     element.addEventListener("mouseleave", () => selected && show(selected));
     return element;
+  }
+
+  // Red for what has grown, blue for what has shrunk, the stronger the larger its part of the whole.
+  function shade(element, at) {
+    const change = sum(at, "weight") - sum(at, "before");
+    const part = Math.min(1, (4 * Math.abs(change)) / (whole || 1));
+    const rest = Math.round(235 - 130 * part);
+    element.style.background = change > 0 ? `rgb(245, ${rest}, ${rest})` : `rgb(${rest}, ${rest}, 245)`;
   }
 
   function draw() {
@@ -160,6 +197,11 @@
       line(details, "ranks", fold(ranks));
       const others = data.ranks.filter((rank) => !ranks.includes(rank));
       if (others.length) line(details, "not here", fold(others));
+    }
+    if (weighed) {
+      const share = whole ? ((100 * sum(at, "weight")) / whole).toFixed(1) + " %" : "";
+      line(details, data.measure, amount(sum(at, "weight")) + (data.compared ? "" : ", " + share));
+      if (data.compared) line(details, "before", amount(sum(at, "before")));
     }
     const members = at.classes.flatMap((item) => item.members);
     line(details, "threads", String(members.length));

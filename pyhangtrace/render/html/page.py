@@ -25,19 +25,35 @@ from pyhangtrace.render.text.words import age, stack_notes, wait_words
 
 def render_html(report: Report) -> str:
     """The whole page as one string; it needs no network and no file beside it."""
+    return assemble(
+        title=f"hangtrace: {report.verdict.state.value}, {report.host}",
+        heading="Stacks of all ranks",
+        hint="One column per class of equal stacks, the rarest at the left; in brackets the ranks that stand there.",
+        body=_verdict(report),
+        more=_more(report),
+        data=_stack_data(report),
+    )
+
+
+def assemble(
+    *, title: str, heading: str, hint: str, body: Iterable[str], more: Iterable[str], data: object
+) -> str:
+    """A page around a picture of stacks. `body` and `more` are HTML, all else is text."""
     folder = resources.files("pyhangtrace.render.html")
     script = folder.joinpath("flame.js").read_text(encoding="utf-8")
     style = folder.joinpath("page.css").read_text(encoding="utf-8")
     template = Template(folder.joinpath("page.html").read_text(encoding="utf-8"))
     return template.substitute(
-        title=escape(f"hangtrace: {report.verdict.state.value}, {report.host}"),
+        title=escape(title),
+        heading=escape(heading),
+        hint=escape(hint),
         script_hash=_hash(script),
         style_hash=_hash(style),
         style=style,
         script=script,
-        body="\n".join(_verdict(report)),
-        more="\n".join(_more(report)),
-        data=_embedded(_stack_data(report)),
+        body="\n".join(body),
+        more="\n".join(more),
+        data=_embedded(data),
     )
 
 
@@ -51,6 +67,35 @@ def _embedded(data: object) -> str:
     return encoded.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
+class FrameTable:
+    """The frames that a page's stacks have in common, each with its number."""
+
+    def __init__(self) -> None:
+        self.entries: list[dict[str, Any]] = []
+        self._index: dict[Frame, int] = {}
+        self._seen: dict[tuple[object, ...], int] = {}
+
+    def numbers(self, frames: Iterable[Frame]) -> list[int]:
+        """The numbers of a stack's frames. Those that look the same are the same."""
+        return [self._number(frame) for frame in frames]
+
+    def _number(self, frame: Frame) -> int:
+        if frame not in self._index:
+            key = (
+                frame.kind,
+                frame.function,
+                frame.file,
+                frame.line,
+                frame.module,
+                frame.found_by is FoundBy.INLINED,
+            )
+            if key not in self._seen:
+                self._seen[key] = len(self.entries)
+                self.entries.append(_frame_data(frame))
+            self._index[frame] = self._seen[key]
+        return self._index[frame]
+
+
 def _stack_data(report: Report) -> dict[str, Any]:
     waits = {wait.id: wait_words(wait, report) for wait in report.waits}
     wait_of = {
@@ -61,30 +106,12 @@ def _stack_data(report: Report) -> dict[str, Any]:
         for process in report.processes
         for thread in process.threads
     }
-    frames: list[dict[str, Any]] = []
-    index: dict[Frame, int] = {}
-    seen: dict[tuple[object, ...], int] = {}
+    frames = FrameTable()
     classes = []
     for item in stack_classes(report):
-        numbers = []
-        for frame in item.frames:
-            if frame not in index:
-                key = (
-                    frame.kind,
-                    frame.function,
-                    frame.file,
-                    frame.line,
-                    frame.module,
-                    frame.found_by is FoundBy.INLINED,
-                )
-                if key not in seen:
-                    seen[key] = len(frames)
-                    frames.append(_frame_data(frame))
-                index[frame] = seen[key]
-            numbers.append(index[frame])
         classes.append(
             {
-                "frames": numbers,
+                "frames": frames.numbers(item.frames),
                 "service": item.service,
                 "members": [
                     {
@@ -101,7 +128,7 @@ def _stack_data(report: Report) -> dict[str, Any]:
             }
         )
     ranks = sorted({process.rank for process in report.processes if process.rank is not None})
-    return {"frames": frames, "classes": classes, "ranks": ranks}
+    return {"frames": frames.entries, "classes": classes, "ranks": ranks}
 
 
 def _frame_data(frame: Frame) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import pytest
 from pyhangtrace.collect import probes
 from pyhangtrace.model.evidence import SourceStatus
 from pyhangtrace.model.kinds import SourceState
-from pyhangtrace.probes import launch
+from pyhangtrace.probes import events, launch
 
 PATIENT_S = 30.0
 COUNTED = {
@@ -19,9 +19,8 @@ COUNTED = {
     "attached_s": 0.3,
     "cpu_s": 0.2,
     "closed_ns": 1,
-    "threads": "",
-    "pairs": "",
-    "lost": [0, 0, 0],
+    "tables": {"threads": "", "pairs": ""},
+    "lost": [0] * len(events.Lost._fields),
 }
 
 
@@ -81,9 +80,12 @@ def test_what_is_missing_is_said(child, permission: bool, state: SourceState) ->
         (says(READY), "it ended with status 0"),
         ("print('not json')", "it ended with status"),
         ("print('[1]')", "it ended with status"),
-        (says(READY, {"result": {**COUNTED, "threads": "!"}}), "cannot be decoded"),
-        (says(READY, {"result": {**COUNTED, "pairs": "AAAA"}}), "cannot be decoded"),
-        (says(READY, {"result": {**COUNTED, "lost": [0] * 4}}), "cannot be decoded"),
+        (says(READY, {"result": {**COUNTED, "tables": {"threads": "!", "pairs": ""}}}), "cannot be decoded"),
+        (
+            says(READY, {"result": {**COUNTED, "tables": {"threads": "", "pairs": "AAAA"}}}),
+            "cannot be decoded",
+        ),
+        (says(READY, {"result": {**COUNTED, "lost": [0] * 7}}), "cannot be decoded"),
         (says(READY, {"result": {}}), "cannot be decoded"),
     ],
 )

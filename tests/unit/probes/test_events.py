@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import pyhangtrace.probes
-from pyhangtrace.probes import events
+from pyhangtrace.probes import activity_events, events
 
 INCLUDE = Path(pyhangtrace.probes.__file__).parent / "headers" / "include"
 
@@ -86,3 +86,86 @@ def test_half_a_record_is_refused(extra: bytes) -> None:
 def test_who_waits(operation: int, since: int, waiting: bool) -> None:
     sums = events.ThreadSums(*[0] * 16)._replace(operation=operation, waiting_since_ns=since)
     assert sums.waiting is waiting
+
+
+# Structure: the format that reads it, and for each of its values the member it lies in.
+STRUCTURES = {
+    "window_events.h": {
+        "word_waits_key": (events.WORD_WAITS_KEY, ["uaddr", "tid", "operation"]),
+        "word_waits": (
+            events.WORD_WAITS,
+            ["waits", "wait_ns", "longest_ns", "timed_out"]
+            + [f"slots[{n}]" for n in range(events.WAIT_SLOTS)]
+            + ["tgid", "unused"],
+        ),
+        "fault_place": (events.FAULT_PLACE, ["place", "tid", "tgid"]),
+        "place_faults": (events.PLACE_FAULTS, ["minor", "major"]),
+        "timed_event": (events.TIMED_EVENT, list(events.TimedEvent._fields)),
+    },
+    "activity_events.h": {
+        "off_key": (activity_events.OFF_KEY, ["kernel_stack", "state", "tid", "tgid"]),
+        "off_sums": (activity_events.OFF_SUMS, ["times", "off_ns", "longest_ns"]),
+        "off_now": (
+            activity_events.OFF_NOW,
+            ["since_ns", "key.kernel_stack", "key.state", "key.tid", "key.tgid"],
+        ),
+        "io_key": (activity_events.IO_KEY, ["tid", "tgid"]),
+        "io_sums": (activity_events.IO_SUMS, ["requests", "sectors"]),
+        "activity": (activity_events.ACTIVITY, list(activity_events.Activity._fields)),
+    },
+}
+CONSTANTS = {
+    "window_events.h": {
+        "WAIT_SLOTS": events.WAIT_SLOTS,
+        "FAULT_PLACE_SHIFT": events.PLACE_SHIFT,
+        "EVENT_FUTEX_WAIT": events.EVENT_FUTEX_WAIT,
+        "EVENT_MAJOR_FAULT": events.EVENT_MAJOR_FAULT,
+    },
+    "activity_events.h": {
+        "OFF_SLEEPING": activity_events.OFF_SLEEPING,
+        "OFF_UNINTERRUPTIBLE": activity_events.OFF_UNINTERRUPTIBLE,
+        "OFF_RUNNABLE": activity_events.OFF_RUNNABLE,
+        "ACTIVITY_EXIT": activity_events.ACTIVITY_EXIT,
+        "ACTIVITY_SIGNAL": activity_events.ACTIVITY_SIGNAL,
+        "ACTIVITY_OOM": activity_events.ACTIVITY_OOM,
+        "ACTIVITY_OFF": activity_events.ACTIVITY_OFF,
+        **{f"LOST_{name.upper()}": n for n, name in enumerate(activity_events.LostActivity._fields)},
+        "LOST_ACTIVITY_KINDS": len(activity_events.LostActivity._fields),
+    },
+}
+
+
+@pytest.mark.parametrize("header", sorted(STRUCTURES))
+def test_further_structures_are_read_as_c_writes_them(header: str, tmp_path: Path, c_compiler: str) -> None:
+    lines = []
+    for name, (packed, members) in STRUCTURES[header].items():
+        lines.append(f'printf("{packed.size} %zu\\n", sizeof(struct {name}));')
+        offset = 0
+        codes = struct.unpack(packed.format, bytes(packed.size))
+        assert len(codes) == len(members)
+        for member, code in zip(members, expanded(packed.format), strict=True):
+            lines.append(f'printf("{offset} %zu\\n", offsetof(struct {name}, {member}));')
+            offset += struct.calcsize(f"={code}")
+    lines += [f'printf("{value} %zu\\n", (size_t){name});' for name, value in CONSTANTS[header].items()]
+    source = tmp_path / "layout.c"
+    source.write_text(
+        "#include <stddef.h>\n#include <stdio.h>\n"
+        f'#include "{INCLUDE / "hangtrace" / header}"\nint main(void) {{ {" ".join(lines)} }}\n'
+    )
+    program = tmp_path / "layout"
+    subprocess.run([c_compiler, "-o", program, source], check=True)
+    printed = subprocess.run([program], check=True, capture_output=True, text=True).stdout.splitlines()
+    assert len(printed) == len(lines)
+    assert [line for line in printed if len(set(line.split())) != 1] == []
+
+
+def expanded(packed: str) -> str:
+    """A format of `struct` with every count written out."""
+    codes, count = "", ""
+    for letter in packed.removeprefix("="):
+        if letter.isdigit():
+            count += letter
+        else:
+            codes += letter * int(count or 1)
+            count = ""
+    return codes

@@ -32,10 +32,63 @@ struct wake_pair {
   __u32 woken_tid;
 };
 
+// Waits of one thread on one futex word by one operation.
+struct word_waits_key {
+  __u64 uaddr;
+  __u32 tid;
+  __u32 operation;
+};
+
+enum { WAIT_SLOTS = 24 };
+
+struct word_waits {
+  __u64 waits;
+  __u64 wait_ns;
+  __u64 longest_ns;
+  __u64 timed_out;
+  __u32
+      slots[WAIT_SLOTS];  // slot n: of 2^n to 2^(n+1) units of 1.024 us; the first and the last take the rest
+  __u32 tgid;
+  __u32 unused;
+};
+
+// Page faults of one thread in 2 MiB of addresses.
+enum { FAULT_PLACE_SHIFT = 21 };
+
+struct fault_place {
+  __u64 place;  // the address without its lowest bits
+  __u32 tid;
+  __u32 tgid;
+};
+
+struct place_faults {
+  __u64 minor;
+  __u64 major;
+};
+
+// One thing that happened, at a time of CLOCK_MONOTONIC.
+enum event_kind {
+  EVENT_FUTEX_WAIT = 1,   // object: the word; other: who woke it, 0 if not known
+  EVENT_MAJOR_FAULT = 2,  // object: the address
+};
+
+struct timed_event {
+  __u64 at_ns;
+  __u64 took_ns;
+  __u64 object;
+  __u32 tid;
+  __u32 tgid;
+  __u32 other;
+  __u32 kind;
+};
+
 // Indices of the array `lost`: what could not be counted, since a table was full.
 enum lost_kind {
   LOST_THREAD,  // calls and faults of a thread without a record
   LOST_PAIR,    // wake-ups whose pair is not listed (their number is still in `woken`)
   LOST_WAKE,    // wake-ups whose waker could not be noted
+  LOST_SUM,     // waits that are in no sum by word
+  LOST_EVENT,   // things that are not on the time line
+  LOST_PLACE,   // page faults that are in no sum by place
   LOST_KINDS
 };

@@ -1,0 +1,378 @@
+"""What a recording says: a row for each process, and stacks weighed by what they waited. Pure, like all analysis."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from pyhangtrace.analyze.calls import Meaning, recognise
+from pyhangtrace.model.kinds import FoundBy, FrameKind, Role
+from pyhangtrace.model.recording import (
+    EventKind,
+    Metric,
+    OffCpu,
+    OffState,
+    RecordedProcess,
+    RecordedThread,
+    Recording,
+    StackSample,
+    TimedEvent,
+)
+from pyhangtrace.model.stacks import Frame
+from pyhangtrace.model.weighted import (
+    RecordingSummary,
+    StackProfile,
+    SummaryRow,
+    Unit,
+    WeightedStack,
+)
+
+Key = tuple[int, int]  # process, thread
+
+_NOT_SEEN = "[in no snapshot]"
+_TITLES = {
+    Metric.FUTEX: "time in futex waits",
+    Metric.OFFCPU: "time off the CPU",
+    Metric.FAULTS: "page faults",
+}
+_SMALLEST_REST_S = 0.001
+
+
+# -- weighed stacks ------------------------------------------------------------------------------------------
+
+
+def profile(recording: Recording, metric: Metric | None = None) -> StackProfile:
+    """Stacks weighed by the metric (the recording's own by default), each thread's by its snapshots."""
+    metric = metric or recording.metric
+    weigh = {Metric.FUTEX: _futex, Metric.OFFCPU: _off_cpu, Metric.FAULTS: _faults}[metric]
+    ranks = {process.pid: process.rank for process in recording.processes}
+    names = {(thread.pid, thread.tid): thread.name for thread in recording.threads}
+    services = {(thread.pid, thread.tid): thread.service for thread in recording.threads}
+    summed: dict[tuple[int, int, tuple[Frame, ...]], float] = defaultdict(float)
+    for (pid, tid), frames, weight in weigh(recording):
+        if weight > 0:
+            summed[pid, tid, frames] += weight
+    stacks = tuple(
+        WeightedStack(
+            pid=pid,
+            tid=tid,
+            rank=ranks.get(pid),
+            thread=names.get((pid, tid), str(tid)),
+            frames=tuple(reversed(frames)),
+            weight=weight,
+            service=services.get((pid, tid)),
+        )
+        for (pid, tid, frames), weight in summed.items()
+    )
+    unit = Unit.FAULTS if metric is Metric.FAULTS else Unit.SECONDS
+    title = f"{_TITLES[metric]} within {recording.window_s:.1f} s"
+    return StackProfile(title=title, unit=unit, stacks=stacks)
+
+
+def compared(now: StackProfile, before: StackProfile, *, scale: float = 1.0) -> StackProfile:
+    """`now` with the weights that the same stacks of the same rank and thread name had `before`, times `scale`.
+
+    Process and thread numbers differ between two runs; ranks (without one: nothing) and names of threads do not.
+    """
+    earlier: dict[tuple[object, ...], float] = defaultdict(float)
+    spare: dict[tuple[object, ...], WeightedStack] = {}
+    for stack in before.stacks:
+        earlier[_likeness(stack)] += stack.weight * scale
+        spare.setdefault(_likeness(stack), stack)
+    shares: Counter[tuple[object, ...]] = Counter(_likeness(stack) for stack in now.stacks)
+    stacks = [
+        replace(stack, before=earlier[_likeness(stack)] / shares[_likeness(stack)])
+        if _likeness(stack) in earlier
+        else replace(stack, before=0.0)
+        for stack in now.stacks
+    ]
+    stacks += [
+        replace(stack, weight=0.0, before=earlier[key]) for key, stack in spare.items() if key not in shares
+    ]
+    return StackProfile(
+        title=f"{now.title}, against an earlier recording",
+        unit=now.unit,
+        stacks=tuple(stacks),
+        compared=True,
+    )
+
+
+def _likeness(stack: WeightedStack) -> tuple[object, ...]:
+    frames = tuple((frame.kind, frame.function, frame.file, frame.module) for frame in stack.frames)
+    return (stack.rank, stack.thread, frames)
+
+
+Weighed = Iterable[tuple[Key, tuple[Frame, ...], float]]
+
+
+def _futex(recording: Recording) -> Weighed:
+    """Each word's waiting time over the stacks in which the thread was seen waiting for that word."""
+    seen: dict[tuple[int, int, int], list[StackSample]] = defaultdict(list)
+    for sample in recording.samples:
+        if sample.address is not None:
+            seen[sample.pid, sample.tid, sample.address].append(sample)
+    waited: dict[tuple[int, int, int], float] = defaultdict(float)
+    for word in recording.words:
+        waited[word.pid, word.tid, word.address] += word.wait_s
+    for thread in recording.threads:
+        if thread.open_wait_s is not None:
+            waited[thread.pid, thread.tid, thread.open_address or 0] += thread.open_wait_s
+        if thread.stood_address is not None:
+            waited[thread.pid, thread.tid, thread.stood_address] += thread.stood_s
+    for (pid, tid, address), seconds in waited.items():
+        yield from _spread((pid, tid), seconds, seen[pid, tid, address], recording.stacks)
+
+
+def _off_cpu(recording: Recording) -> Weighed:
+    """Each kernel stack's time over the snapshots that show the thread there; what the probes cannot have seen (it left
+    the CPU before the window) over the first of them.
+    """
+    samples = _by_thread(recording.samples)
+    counted: dict[Key, float] = defaultdict(float)
+    for off in recording.off_cpu:
+        key = (off.pid, off.tid)
+        counted[key] += off.off_s
+        fitting = [sample for sample in samples[key] if _fits(sample, off)]
+        kernel = tuple(_kernel(function) for function in off.kernel)
+        for _, frames, seconds in _spread(key, off.off_s, fitting, recording.stacks):
+            yield key, (*kernel, *(frame for frame in frames if frame.kind is not FrameKind.KERNEL)), seconds
+    for thread in recording.threads:
+        key = (thread.pid, thread.tid)
+        if thread.cpu_s is None or not samples[key] or not recording.off_cpu:
+            continue
+        rest = thread.seen_s - thread.cpu_s - counted[key]
+        first = samples[key][0]
+        if rest > max(_SMALLEST_REST_S, 0.01 * thread.seen_s) and first.state != "R":
+            frames = recording.stacks[first.stack]
+            if first.wchan and not any(frame.kind is FrameKind.KERNEL for frame in frames):
+                frames = (_kernel(first.wchan), *frames)
+            yield key, frames, rest
+
+
+def _fits(sample: StackSample, off: OffCpu) -> bool:
+    """Whether a snapshot can show the thread at that place of the kernel."""
+    if off.state is OffState.RUNNABLE:
+        return sample.state == "R"
+    if sample.state == "R":
+        return False
+    if sample.address is not None:
+        return any("futex" in function for function in off.kernel)
+    if sample.wchan:
+        return sample.wchan in off.kernel
+    return not any("futex" in function for function in off.kernel)
+
+
+def _faults(recording: Recording) -> Weighed:
+    """Faults over the snapshots in which the thread ran or faulted: where it sleeps it does not fault."""
+    samples = _by_thread(recording.samples)
+    placed: dict[Key, int] = defaultdict(int)
+    for place in recording.places:
+        key = (place.pid, place.tid)
+        count = place.minor + place.major
+        placed[key] += count
+        active = [sample for sample in samples[key] if sample.state == "R" or sample.syscall == -1]
+        leaf = _note(f"[page faults in {_mapping(place.mapping)}]")
+        for _, frames, weight in _spread(key, count, active, recording.stacks):
+            yield key, (leaf, *frames), weight
+    for thread in recording.threads:
+        key = (thread.pid, thread.tid)
+        rest = thread.minor_faults + thread.major_faults - placed[key]
+        if rest > 0:
+            active = [sample for sample in samples[key] if sample.state == "R" or sample.syscall == -1]
+            yield from _spread(key, rest, active, recording.stacks)
+
+
+def _mapping(mapping: str | None) -> str:
+    if mapping is None:
+        return "memory that is gone"
+    return mapping.rpartition("/")[2] if mapping else "anonymous memory"
+
+
+def _spread(
+    key: Key, weight: float, samples: Sequence[StackSample], stacks: Sequence[tuple[Frame, ...]]
+) -> Weighed:
+    if not samples:
+        yield key, (_note(_NOT_SEEN),), weight
+        return
+    for stack, count in Counter(sample.stack for sample in samples).items():
+        yield key, stacks[stack], weight * count / len(samples)
+
+
+def _by_thread(samples: Iterable[StackSample]) -> dict[Key, list[StackSample]]:
+    found: dict[Key, list[StackSample]] = defaultdict(list)
+    for sample in samples:
+        found[sample.pid, sample.tid].append(sample)
+    return found
+
+
+def _kernel(function: str) -> Frame:
+    return Frame(kind=FrameKind.KERNEL, function=function)
+
+
+def _note(text: str) -> Frame:
+    return Frame(kind=FrameKind.NATIVE, function=text, found_by=FoundBy.LEAF)
+
+
+# -- the table -----------------------------------------------------------------------------------------------
+
+
+def summarise(recording: Recording) -> RecordingSummary:
+    """A row for each process that did anything, ranks first."""
+    threads: dict[int, list[RecordedThread]] = defaultdict(list)
+    for thread in recording.threads:
+        threads[thread.pid].append(thread)
+    ordered = sorted(
+        recording.processes,
+        key=lambda process: (process.rank is None, process.rank or 0, process.pid),
+    )
+    rows = tuple(_row(recording, process, threads[process.pid]) for process in ordered)
+    return RecordingSummary(rows=rows, notes=tuple(_notes(recording)))
+
+
+def _row(recording: Recording, process: RecordedProcess, threads: Sequence[RecordedThread]) -> SummaryRow:
+    names = {thread.tid: thread.name for thread in threads}
+    longest, who = max(
+        ((_longest(thread), thread) for thread in threads),
+        # A service thread that waits for work says less than any other that waits.
+        key=lambda found: (found[1].service is None and found[0][0] > 0, found[0][0]),
+        default=((0.0, False), None),
+    )
+    known = [thread.cpu_s for thread in threads if thread.cpu_s is not None]
+    off = [thread.seen_s - thread.cpu_s for thread in threads if thread.cpu_s is not None]
+    blocked = [
+        each.off_s
+        for each in recording.off_cpu
+        if each.pid == process.pid and each.state is OffState.UNINTERRUPTIBLE
+    ]
+    rate, last = _collectives(recording, process.pid)
+    return SummaryRow(
+        pid=process.pid,
+        rank=process.rank,
+        label=f"rank {process.rank}" if process.rank is not None else _role(process),
+        futex_waits=sum(thread.waits for thread in threads),
+        futex_wait_s=sum(
+            thread.wait_s
+            + (thread.open_wait_s or 0.0)
+            + (thread.stood_s if thread.stood_address is not None else 0.0)
+            for thread in threads
+        ),
+        longest_wait_s=longest[0],
+        longest_thread=who.name if who is not None and longest[0] > 0 else "",
+        longest_open=longest[1],
+        waker=_waker(process, names),
+        minor_faults=sum(thread.minor_faults for thread in threads),
+        major_faults=sum(thread.major_faults for thread in threads),
+        cpu_s=sum(known) if known else None,
+        off_cpu_s=sum(off) if off else None,
+        io_wait_s=sum(blocked) if recording.off_cpu else _sampled_io_wait(recording, process.pid),
+        block_bytes=process.block_bytes,
+        collectives_per_s=rate,
+        last_collective=last,
+    )
+
+
+def _longest(thread: RecordedThread) -> tuple[float, bool]:
+    """The longest futex wait of a thread, and whether it still goes on."""
+    stood = thread.stood_s if thread.stood_address is not None else 0.0
+    still = max(thread.open_wait_s or 0.0, stood if stood >= thread.seen_s > 0 else 0.0)
+    finished = max(thread.longest_wait_s, stood)
+    return (still, True) if still >= finished and still > 0 else (finished, False)
+
+
+def _role(process: RecordedProcess) -> str:
+    return process.role.value if process.role is not Role.OTHER else f"pid {process.pid}"
+
+
+def _waker(process: RecordedProcess, names: Mapping[int, str]) -> str:
+    """Who wakes most, and whom if that is known."""
+    named = [waker for waker in process.wakers if waker.woke is not None]
+    if not process.wakers:
+        return ""
+    top = max(named or process.wakers, key=lambda waker: waker.count)
+    by = names.get(top.tid, str(top.tid))
+    if top.woke is None:
+        return f"{by}, {top.count} times"
+    return f"{by} woke {names.get(top.woke, str(top.woke))} {top.count} times"
+
+
+def _sampled_io_wait(recording: Recording, pid: int) -> float | None:
+    """Without switches of threads, the share of snapshots in which a thread could not be interrupted."""
+    mine = [sample for sample in recording.samples if sample.pid == pid]
+    moments = len({sample.at_s for sample in mine})
+    if not moments:
+        return None
+    return sum(sample.state == "D" for sample in mine) / moments * recording.window_s
+
+
+def _collectives(recording: Recording, pid: int) -> tuple[float | None, str]:
+    counts = [count for count in recording.collectives if count.pid == pid]
+    calls = [
+        event
+        for event in recording.events
+        if event.kind is EventKind.CALL and event.pid == pid and event.text
+    ]
+    if not counts:
+        if not calls:
+            return None, _last_seen(recording, pid)
+        return len(calls) / recording.window_s, max(calls, key=lambda event: event.at_s).text
+    done = sum(max(count.after - count.before, 0) for count in counts)
+    newest = max(counts, key=lambda count: (count.after - count.before, count.after))
+    what = newest.last or _last_seen(recording, pid)
+    number = f"{what} #{newest.after}" if what else f"#{newest.after}"
+    return done / recording.window_s, f"{number} of {newest.group}"
+
+
+def _last_seen(recording: Recording, pid: int) -> str:
+    """The collective in which the last snapshots show it, "" if they show none."""
+    spans = [span for span in collective_spans(recording) if span.pid == pid]
+    return max(spans, key=lambda span: span.at_s + span.took_s).text if spans else ""
+
+
+def collective_spans(recording: Recording) -> tuple[TimedEvent, ...]:
+    """Collectives in which threads stood in consecutive snapshots, from the first to the last of them: as exact as the
+    snapshots are close.
+    """
+    names = [_collective(stack) for stack in recording.stacks]
+    spans: list[TimedEvent] = []
+    for (pid, tid), samples in sorted(_by_thread(recording.samples).items()):
+        begun: StackSample | None = None
+        last = 0.0
+        for sample in (*samples, None):
+            name = names[sample.stack] if sample is not None else None
+            if begun is not None and name != names[begun.stack]:
+                spans.append(
+                    TimedEvent(
+                        kind=EventKind.CALL,
+                        pid=pid,
+                        tid=tid,
+                        at_s=begun.at_s,
+                        took_s=last - begun.at_s,
+                        text=names[begun.stack] or "",
+                    )
+                )
+                begun = None
+            if sample is not None and name is not None:
+                begun = begun or sample
+                last = sample.at_s
+    return tuple(spans)
+
+
+def _collective(frames: tuple[Frame, ...]) -> str | None:
+    call = recognise(frames)
+    return call.op if call is not None and call.meaning is Meaning.COLLECTIVE else None
+
+
+def _notes(recording: Recording) -> Iterable[str]:
+    for name, count in recording.lost:
+        if count:
+            yield f"{count} {name}"
+    ended = [event for event in recording.events if event.kind is EventKind.EXIT and event.tid == event.pid]
+    for event in ended:
+        yield f"pid {event.pid} ended after {event.at_s:.2f} s"
+    for event in recording.events:
+        if event.kind is EventKind.OOM:
+            yield f"the OOM killer chose pid {event.pid} after {event.at_s:.2f} s"
+    signals = Counter((event.pid, event.text) for event in recording.events if event.kind is EventKind.SIGNAL)
+    for (pid, name), count in sorted(signals.items()):
+        yield f"pid {pid} was sent {name}" + (f" {count} times" if count > 1 else "")

@@ -1,0 +1,132 @@
+"""What a recording says, on one made by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pyhangtrace.analyze.recording import collective_spans, compared, profile, summarise
+from pyhangtrace.model.recording import EventKind, Metric
+from pyhangtrace.model.weighted import StackProfile, Unit
+from tests.unit.render.recorded import REDUCES, WAITS, recording
+
+
+def weights(shown: StackProfile) -> dict[tuple[int, tuple[str, ...]], float]:
+    return {
+        (stack.tid, tuple(frame.function for frame in stack.frames)): round(stack.weight, 6)
+        for stack in shown.stacks
+    }
+
+
+def functions(*frames: object) -> tuple[str, ...]:
+    return tuple(frame.function for frame in reversed(frames))  # type: ignore[attr-defined]
+
+
+def test_waits_are_shared_out_over_the_stacks_seen_at_their_word() -> None:
+    shown = profile(recording())
+    assert shown.unit is Unit.SECONDS
+    found = weights(shown)
+    # Of 0.8 s at WORD two of three snapshots; 0.6 s that go on, at the other word; a thread seen in none.
+    assert found[100, functions(*WAITS)] == pytest.approx(0.8 * 2 / 3, abs=1e-6)
+    assert found[100, ("start_thread",)] == pytest.approx(0.8 / 3, abs=1e-6)
+    assert found[100, functions(*REDUCES)] == pytest.approx(0.6)
+    assert found[101, ("[in no snapshot]",)] == pytest.approx(2.0)
+    assert shown.total == pytest.approx(0.8 + 0.6 + 2.0)
+
+
+def test_time_off_the_cpu_joins_kernel_and_user() -> None:
+    found = weights(profile(recording(Metric.OFFCPU)))
+    kernel = ("do_futex", "futex_wait_queue", "__schedule")
+    # Three stacks wait for a futex in five snapshots.
+    assert found[100, (*functions(*WAITS), *kernel)] == pytest.approx(1.4 * 2 / 5)
+    assert found[100, (*functions(*REDUCES), *kernel)] == pytest.approx(1.4 * 2 / 5)
+    # What was off before the window began is no event: the thread's own counters know of it.
+    assert found[100, functions(*WAITS)] == pytest.approx(2.0 - 0.1 - 1.4)
+    # No snapshot shows it in the kernel's part.
+    reads = ("[in no snapshot]", "filemap_fault", "io_schedule", "__schedule")
+    assert found[200, reads] == pytest.approx(0.25)
+
+
+def test_faults_belong_to_where_it_ran_and_to_what_is_mapped() -> None:
+    shown = profile(recording(Metric.FAULTS))
+    assert shown.unit is Unit.FAULTS
+    found = weights(shown)
+    runs = ("<module>", "step; <b>")
+    assert found[200, (*runs, "[page faults in model.bin]")] == 5
+    assert found[200, runs] == 7
+    assert shown.total == 12
+
+
+def test_a_comparison_matches_stacks_of_equal_rank_and_thread() -> None:
+    before = recording()
+    words = (replace(before.words[0], wait_s=0.3),)
+    renumbered = replace(
+        before,
+        words=words,
+        processes=tuple(replace(process, pid=process.pid + 1000) for process in before.processes),
+        threads=tuple(replace(t, pid=t.pid + 1000, tid=t.tid + 1000) for t in before.threads if t.tid != 101),
+        samples=tuple(replace(s, pid=s.pid + 1000, tid=s.tid + 1000) for s in before.samples),
+    )
+    renumbered = replace(
+        renumbered, words=(replace(words[0], pid=words[0].pid + 1000, tid=words[0].tid + 1000),)
+    )
+    both = compared(profile(before), profile(renumbered), scale=2.0)
+    assert both.compared
+    found = {functions(*reversed(stack.frames)): stack for stack in both.stacks}
+    waits = found[functions(*WAITS)]
+    assert waits.weight == pytest.approx(0.8 * 2 / 3)
+    assert waits.before == pytest.approx(0.3 * 2 / 3 * 2.0)
+    assert found["[in no snapshot]",].before == 0.0
+    # What is gone now is there with nothing.
+    gone = compared(replace(profile(before), stacks=()), profile(before)).stacks
+    assert {stack.weight for stack in gone} == {0.0}
+    assert sum(stack.before or 0 for stack in gone) == pytest.approx(3.4)
+
+
+def test_rows_say_who_waits_longest_and_who_wakes() -> None:
+    summary = summarise(recording())
+    first, second = summary.rows
+    assert (first.label, first.futex_waits) == ("rank 0", 4)
+    assert first.futex_wait_s == pytest.approx(0.8 + 0.6 + 2.0)
+    assert (first.longest_thread, first.longest_wait_s, first.longest_open) == ("helper", 2.0, True)
+    assert first.waker == "helper woke MainThread 4 times"
+    assert first.collectives_per_s == 2.0
+    assert first.last_collective == "all_reduce #14 of default_pg"
+    assert second.last_collective == "all_reduce #13 of default_pg"
+    assert (second.minor_faults, second.major_faults, second.cpu_s) == (10, 2, 1.5)
+    assert second.off_cpu_s == pytest.approx(0.5)
+    assert "3 waits that are in no sum by futex word" in summary.notes
+    assert "pid 200 ended after 1.90 s" in summary.notes
+    assert "pid 200 was sent SIGUSR1" in summary.notes
+
+
+def test_a_service_thread_does_not_hide_who_works() -> None:
+    made = recording()
+    threads = tuple(replace(t, service="pool" if t.tid == 101 else None) for t in made.threads)
+    row = summarise(replace(made, threads=threads)).rows[0]
+    assert (row.longest_thread, row.longest_wait_s, row.longest_open) == ("MainThread", 0.6, True)
+
+
+def test_io_wait_is_exact_where_switches_were_traced_and_sampled_elsewhere() -> None:
+    assert summarise(recording(Metric.OFFCPU)).rows[1].io_wait_s == pytest.approx(0.25)
+    made = recording()
+    samples = tuple(replace(s, state="D") if (s.pid, s.at_s) == (200, 1.0) else s for s in made.samples)
+    assert summarise(replace(made, samples=samples)).rows[1].io_wait_s == pytest.approx(2.0 / 5)
+
+
+def test_collectives_are_seen_from_snapshot_to_snapshot() -> None:
+    spans = collective_spans(recording())
+    assert [(s.kind, s.pid, s.text, s.at_s, s.took_s) for s in spans] == [
+        (EventKind.CALL, 100, "all_reduce", 1.5, 0.5),
+        (EventKind.CALL, 200, "all_reduce", 1.0, 0.5),
+    ]
+
+
+def test_nothing_seen_is_no_failure() -> None:
+    empty = replace(
+        recording(), processes=(), threads=(), words=(), samples=(), stacks=(), events=(), collectives=()
+    )
+    for metric in Metric:
+        assert profile(empty, metric).stacks == ()
+    assert summarise(empty).rows == ()
