@@ -16,6 +16,7 @@ from pyhangtrace.collect import (
     gpu,
     group_waits,
     host,
+    key_setters,
     looks,
     nccl,
     probes,
@@ -286,7 +287,11 @@ class _Run:
             waits = group_waits.collect(
                 self.reader, members, threads, stores, deadline_s=self._left(_GROUPS_S)
             )
-            found.groups = replace(groups, waits=group_waits.joined(before.waits, waits))
+            joined = group_waits.joined(before.waits, waits)
+            known = key_setters.collect(
+                self.reader, members, threads, joined, deadline_s=self._left(_GROUPS_S)
+            )
+            found.groups = replace(groups, waits=known)
 
     def _weigh(self) -> None:
         """Exact shares of memory, after the looks: should a walk get stuck, it costs no look."""

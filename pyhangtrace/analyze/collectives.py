@@ -19,6 +19,7 @@ from pyhangtrace.analyze.components import leading_to
 from pyhangtrace.analyze.fronts import front
 from pyhangtrace.analyze.group_match import match_group
 from pyhangtrace.analyze.holders import named
+from pyhangtrace.analyze.key_owners import owners
 from pyhangtrace.analyze.leaving import absent_key, left_early
 from pyhangtrace.analyze.process_groups import Group, Groups, Place, awaited, communicators_of
 from pyhangtrace.analyze.process_groups import groups_of as process_groups
@@ -507,18 +508,8 @@ def _match_rendezvous(scene: Scene, waits: dict[Key, Blocked]) -> None:
             own = _front_of_rank(scene, waits, wait.peer)
             targets = goal if own in goal else (own,)
         of_key = wait.call is not None and wait.call.meaning is Meaning.STORE and not connects
-        if of_key and (behind := _waiting_for(waits, key)).intersection(targets):
-            # Who sets a key is not recorded: those who wait for this rank may have meant to do it later, or never.
-            targets = tuple(target for target in targets if target not in behind)
-            waits[key] = changed(
-                wait,
-                targets=targets,
-                candidates=goal,
-                edge=Edge.ANY,
-                standing=Standing.FIRM,
-                cause=Kind.RENDEZVOUS_MISSING_RANK if targets else Kind.UNKNOWN,
-                evidence=(*wait.evidence, "who sets a key of the store is not recorded"),
-            )
+        if of_key and wait.peer is None:
+            waits[key] = _of_key(scene, waits, wait, goal)
             continue
         waits[key] = changed(
             wait,
@@ -528,6 +519,37 @@ def _match_rendezvous(scene: Scene, waits: dict[Key, Blocked]) -> None:
             standing=Standing.FIRM if targets or connects else Standing.OPAQUE,
             cause=Kind.RENDEZVOUS_MISSING_RANK if targets else Kind.RENDEZVOUS_UNREACHABLE,
         )
+
+
+def _of_key(scene: Scene, waits: Mapping[Key, Blocked], wait: Blocked, outside: tuple[Key, ...]) -> Blocked:
+    """A wait for a key of the store. Who sets it is not recorded, and need not be a rank: only those who for certain
+    have it before them, or have ended, are waited for.
+    """
+    behind = _waiting_for(waits, wait.key)
+    owing = owners(scene, wait.key)
+    targets = tuple(
+        target
+        for target in outside
+        if target not in behind
+        and (target[0] in owing.pids or scene.who.rank(target[0]) in owing.ranks or _is_over(scene, target))
+    )
+    owed = changed(
+        wait,
+        targets=targets,
+        candidates=outside,
+        standing=Standing.FIRM,
+        cause=Kind.RENDEZVOUS_MISSING_RANK if targets else Kind.UNKNOWN,
+    )
+    if targets and not behind:
+        return owed
+    evidence = (*wait.evidence, "who sets a key of the store is not recorded")
+    # Those who wait for this rank may have meant to do it later, or never.
+    firm = Standing.FIRM if targets or behind.intersection(outside) else Standing.OPAQUE
+    return changed(owed, standing=firm, edge=Edge.ANY, evidence=evidence)
+
+
+def _is_over(scene: Scene, key: Key) -> bool:
+    return key[0] < 0 or scene.exited(key[0])
 
 
 def _waiting_for(waits: Mapping[Key, Blocked], key: Key) -> frozenset[Key]:

@@ -186,7 +186,8 @@ def keys_on_stack(memory: Read, content: bytes, begin: int) -> tuple[tuple[str, 
         if keys is not None:
             lists.add(keys)
     # A vector of keys has strings of its own beside it: of two ways to see it, the whole.
-    return _asked_and_full(lists) or (_asked_and_full(singles) if not lists else None)
+    several = any(len(keys) > 1 for keys in lists)
+    return _asked_and_full(lists) or (None if several else _asked_and_full(singles | lists))
 
 
 def _asked_and_full(lists: set[tuple[str, ...]]) -> tuple[tuple[str, ...], tuple[str, ...]] | None:

@@ -43,7 +43,7 @@ def nap_loops_task(
 
 
 def _asked_around(proc_root: str, pid: int, file: str, line: int) -> Asked | None:
-    source = _given(proc_root, pid) if file == _GIVEN else _written(proc_root, pid, file)
+    source = _given(proc_root, pid) if file == _GIVEN else written(proc_root, pid, file)
     return around(source.decode(errors="replace").split("\n"), line) if source is not None else None
 
 
@@ -54,7 +54,7 @@ def _given(proc_root: str, pid: int) -> bytes | None:
     return words[at + 1] if at + 1 < len(words) else None
 
 
-def _written(proc_root: str, pid: int, file: str) -> bytes | None:
+def written(proc_root: str, pid: int, file: str) -> bytes | None:
     """What a file says, if nobody has written it since the process began."""
     # Before Python 3.9 the program's own file has the name that it was started by.
     path = f"{proc_root}/{pid}/root{file}" if file.startswith("/") else f"{proc_root}/{pid}/cwd/{file}"

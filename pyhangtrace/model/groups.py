@@ -53,6 +53,7 @@ class GroupWait:
 
     `keys` of the store as the program asked for them, `full_keys` as the store has them. `work` is the operation whose
     object the thread waits on, at the condition `condition`; `rank` is the own rank in its group, of `size` members.
+    `setters` are processes of whose source it is certain that they set one of the keys next, once they get on.
     `address` is that of a store that is not reached, `answer` why not as far as this host shows it: "nobody listens",
     "no answer".
     """
@@ -61,6 +62,7 @@ class GroupWait:
     tid: int
     keys: tuple[str, ...] = ()
     full_keys: tuple[str, ...] = ()
+    setters: tuple[int, ...] = ()
     condition: int | None = None
     work: PendingOperation | None = None
     rank: int | None = None

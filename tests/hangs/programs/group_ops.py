@@ -185,11 +185,22 @@ def dtensor_lacks_one(job, role):
 
 
 def key_never_set(job, role):
-    """All but rank 0 wait for a key of the store."""
+    """All but rank 0 wait for a key of the store, which it is to set."""
+    store = dist.PrefixStore("weights", dist.distributed_c10d._get_default_store())
+    if job.rank == 0:
+        late.sleep(role, None)
+        store.set("ready", "1")
+    announce.member(role)
+    store.get("ready")
+
+
+def key_of_an_outsider(job, role):
+    """All but rank 0 wait for a key that somebody else is to set, once he likes to; rank 0 has something else to do."""
+    store = dist.distributed_c10d._get_default_store()
     if job.rank == 0:
         late.sleep(role, None)
     announce.member(role)
-    dist.PrefixStore("weights", dist.distributed_c10d._get_default_store()).get("ready")
+    store.wait(["operator/go"])
 
 
 def keys_of_ranks(job, role):
@@ -204,9 +215,10 @@ def keys_of_ranks(job, role):
 
 def key_in_a_file(job, role):
     """All but rank 0 wait for a key of a store that is a file."""
+    store = dist.FileStore(job.path, job.world_size)
     if job.rank == 0:
         late.sleep(role, None)
-    store = dist.FileStore(job.path, job.world_size)
+        store.set("ready", "1")
     announce.member(role)
     store.get("ready")
 
@@ -341,6 +353,7 @@ OPS = {
         key_never_set,
         keys_of_ranks,
         key_in_a_file,
+        key_of_an_outsider,
         waits_out_of_order,
         ring_of_a_grid,
         one_call_too_many,

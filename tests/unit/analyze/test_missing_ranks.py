@@ -333,6 +333,10 @@ def test_the_key_that_is_waited_for_is_told_and_who_sets_it_is_not_guessed() -> 
     waits = GroupWait(pid=101, tid=101, keys=("ready",), full_keys=("default_pg/0//weights/ready",))
     threads = [b.asleep(100, seconds=7200), *in_store(101)]
     report = analyze(b.evidence(b.ranks(2), b.twice(*threads), group_waits=(waits,)))
+    assert (report.verdict.state, report.verdict.culprits) == (State.UNKNOWN, ())
+    assert "the key ready of the store" in report.verdict.summary
+    known = b.replace(waits, setters=(100,))
+    report = analyze(b.evidence(b.ranks(2), b.twice(*threads), group_waits=(known,)))
     assert [who.rank for who in report.verdict.culprits] == [0]
     assert "keeps rank 1 waiting for the key ready of the store" in report.verdict.summary
     (wait,) = (one for one in report.waits if one.kind is WaitKind.RENDEZVOUS)
@@ -340,9 +344,28 @@ def test_the_key_that_is_waited_for_is_told_and_who_sets_it_is_not_guessed() -> 
     assert "key of the store: default_pg/0//weights/ready" in wait.evidence
 
 
+@pytest.mark.parametrize(
+    ("keys", "named"),
+    [
+        (("loaded/0", "loaded/1", "loaded/2"), [2]),  # one of each rank
+        (("loaded/rank2",), [2]),
+        (("rank_0/inbox",), []),  # the waiter's own
+        (("step/2",), []),
+        (("loaded/0", "loaded/2"), []),
+        (("operator/go",), []),
+    ],
+)
+def test_whose_a_key_is_by_its_name(keys: tuple[str, ...], named: list[int]) -> None:
+    waits = tuple(GroupWait(pid=pid, tid=pid, keys=keys) for pid in (100, 101))
+    threads = [*in_store(100), *in_store(101), b.asleep(102, seconds=7200)]
+    verdict = analyze(b.evidence(b.ranks(3), b.twice(*threads), group_waits=waits)).verdict
+    assert [who.rank for who in verdict.culprits] == named
+    assert (verdict.state is State.HUNG) is bool(named)
+
+
 def test_of_many_keys_some_are_told() -> None:
     keys = tuple(f"arrived/{number}" for number in range(9))
-    waits = GroupWait(pid=101, tid=101, keys=keys, full_keys=keys)
+    waits = GroupWait(pid=101, tid=101, keys=keys, full_keys=keys, setters=(100,))
     threads = [b.asleep(100, seconds=7200), *in_store(101)]
     summary = analyze(b.evidence(b.ranks(2), b.twice(*threads), group_waits=(waits,))).verdict.summary
     assert "for the keys arrived/0, arrived/1, arrived/2, arrived/3 and 5 more of the store" in summary
@@ -362,7 +385,8 @@ def test_a_store_that_is_a_file_is_looked_into_again_and_again_and_still_waited_
     ]
     asleep = b.asleep(100, seconds=7200)
     looks = (b.look(asleep, naps[0]), b.look(asleep, naps[1], at=0.5))
-    verdict = analyze(b.evidence(b.ranks(2), looks)).verdict
+    waits = (GroupWait(pid=101, tid=101, keys=("ready",), setters=(100,)),)
+    verdict = analyze(b.evidence(b.ranks(2), looks, group_waits=waits)).verdict
     assert (verdict.state, verdict.symptom) == (State.HUNG, Kind.RENDEZVOUS_MISSING_RANK)
     assert [who.rank for who in verdict.culprits] == [0]
 

@@ -77,6 +77,14 @@ def test_all_keys_of_a_wait_are_told_and_not_the_last_one_alone() -> None:
     )
 
 
+def test_a_vector_that_an_outer_store_has_left_does_not_hide_the_key() -> None:
+    stack = Stack()
+    stack.string("/default_pg/0//weights/ready")
+    stack.vector("0//weights/ready")
+    stack.string("ready")
+    assert stack.keys() == (("ready",), ("/default_pg/0//weights/ready",))
+
+
 def test_of_what_two_calls_left_on_the_stack_nothing_is_said() -> None:
     stack = Stack()
     stack.string("/ready")
