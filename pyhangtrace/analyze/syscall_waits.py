@@ -11,7 +11,7 @@ from pyhangtrace.analyze.calls import Meaning
 from pyhangtrace.analyze.ends import io_wait, poll_wait
 from pyhangtrace.analyze.progress import in_place
 from pyhangtrace.analyze.scene import Scene
-from pyhangtrace.analyze.sleeps import SLEEPS, is_sleep
+from pyhangtrace.analyze.sleeps import is_sleep
 from pyhangtrace.model.kinds import Confidence, Edge, FrameKind, Kind, WaitKind
 from pyhangtrace.model.report import ReportHolder, WaitObject
 from pyhangtrace.model.stacks import Frame
@@ -73,7 +73,7 @@ def child(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
     if name in _FORKS:
         return None
     in_loop = draft.call is not None and draft.call.op == "spawnSync"
-    if name not in _CHILD and name not in SLEEPS and not in_loop:
+    if name not in _CHILD and not is_sleep(scene, sample) and not in_loop:
         # Reads the child's output or watches its handle: the descriptor tells which child.
         return None
     return changed(
@@ -153,7 +153,7 @@ def file_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | N
 
 def sqlite(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
     """SQLite naps until a lock on the database is free; the kernel's table says who holds one."""
-    if scene.syscall(sample) not in SLEEPS or not _inside_sqlite(sample.frames):
+    if not is_sleep(scene, sample) or not _inside_sqlite(sample.frames):
         return None
     found = holders.locks_in_the_way(scene, sample.pid)
     pids = sorted({lock.pid for lock in found})
