@@ -27,7 +27,7 @@ from pyhangtrace.analyze.blocked import (
 from pyhangtrace.analyze.calls import FROM_ONE_ROOT
 from pyhangtrace.analyze.components import components, leading_to
 from pyhangtrace.analyze.knots import Circles, circles
-from pyhangtrace.analyze.outside import awaiting_work, keeps_time, listening_and_lively
+from pyhangtrace.analyze.outside import awaiting_work, keeps_time, listening_and_lively, lively_but
 from pyhangtrace.analyze.progress import GOES_ON, SETTLED_S, Progress, only_timed_out
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.model.kinds import Confidence, Edge, Kind, Role, WaitKind
@@ -103,6 +103,16 @@ class _World:
     listening: frozenset[Key]
     lively: frozenset[Key]
     awaiting_work: frozenset[Key]
+
+    @cached_property
+    def soon(self) -> frozenset[Key]:
+        """Of the lively ones, those that something may reach before a long timer is over."""
+        asleep = {
+            key
+            for key, wait in self.waits.items()
+            if wait.standing is Standing.TIMER and _timer(wait) is Fate.LONG_TIMER
+        }
+        return lively_but(self.scene, self.waits, asleep) if asleep else self.lively
 
     @cached_property
     def behind(self) -> Mapping[Key, Sequence[Blocked]]:
@@ -346,12 +356,12 @@ def _alone(world: _World, wait: Blocked) -> Outcome:
     return Outcome(Fate.BLOCKED)
 
 
-def _may_act(world: _World, key: Key) -> bool:
+def _may_act(world: _World, key: Key, lively: frozenset[Key] | None = None) -> bool:
     """Whether a thread may yet do something: the clock or the world outside wakes it, or somebody who is not stuck."""
     wait = world.waits.get(key)
     if wait is not None and wait.standing is Standing.TIMER and _timer(wait) is Fate.LONG_TIMER:
         return False
-    return wait is None or key in world.lively or keeps_time(wait)
+    return wait is None or key in (world.lively if lively is None else lively) or keeps_time(wait)
 
 
 def _own_end(world: _World, wait: Blocked) -> Outcome:
@@ -435,7 +445,9 @@ def _helped(world: _World, wait: Blocked) -> bool:
     """Whether another thread of those at the other end, who are known by their processes only, may yet act, or one
     that naps.
     """
-    return wait.helped or any(_may_act(world, key) for key in wait.besides)
+    # One of several guessed at may be in a circle, and is not to be accused for the sleep of another one.
+    lively = world.lively if any_thread(wait) else world.soon
+    return wait.helped or any(_may_act(world, key, lively) for key in wait.besides)
 
 
 def _has_a_task(wait: Blocked | None) -> bool:

@@ -40,8 +40,16 @@ def listening_and_lively(scene: Scene, waits: Mapping[Key, Blocked]) -> tuple[fr
     return leading_to(world, firm), _lively(scene, waits, world)
 
 
-def _lively(scene: Scene, waits: Mapping[Key, Blocked], world: Set[Key]) -> frozenset[Key]:
-    base = {key for key, wait in waits.items() if key in world or _gives_life(wait)}
+def lively_but(scene: Scene, waits: Mapping[Key, Blocked], stuck: Set[Key]) -> frozenset[Key]:
+    """Those that something may yet reach, where these threads do nothing for as long as anybody would wait."""
+    world = {key for key, wait in waits.items() if _listens(scene, wait)}
+    return _lively(scene, waits, world, stuck)
+
+
+def _lively(
+    scene: Scene, waits: Mapping[Key, Blocked], world: Set[Key], stuck: Set[Key] = frozenset()
+) -> frozenset[Key]:
+    base = {key for key, wait in waits.items() if key in world or (_gives_life(wait) and key not in stuck)}
     edges = {key: _may_end(scene, wait) for key, wait in waits.items()}
     # Thousands of threads may each wait for any of the others: one node in between stands for all of a process.
     named = set(chain.from_iterable(edges.values()))

@@ -20,6 +20,7 @@ SYNCHRONIZE = "/usr/lib/python3.11/multiprocessing/synchronize.py"
 
 # x86-64
 READ, WRITE, POLL, FUTEX, WAIT4, FLOCK, SLEEP, EPOLL, ACCEPT, RECV = 0, 1, 7, 202, 61, 73, 230, 232, 43, 45
+SELECT = 23
 
 
 def py(function: str, file: str = "/job/train.py", line: int = 1) -> Frame:

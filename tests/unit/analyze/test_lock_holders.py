@@ -58,6 +58,26 @@ def test_processes_of_one_thread_that_want_each_others_files_are_a_proven_deadlo
     )
 
 
+def test_a_consumer_beside_the_only_thread_at_work_is_no_doubt_while_that_one_waits_for_a_day_long_sleep() -> (
+    None
+):
+    idle = b.sleeper(
+        100,
+        102,
+        frames=(b.py("Condition.wait", b.THREADING), b.py("Queue.get", "/usr/lib/python3.11/queue.py")),
+        lock=LockFacts(kind="python_lock", address=0x7700, uaddr=0x7700, op=9, value=0),
+    )
+    locks = [lock(1, 100, 200), lock(2, 300, 100)]
+    processes = [b.process(100), b.process(200, ppid=100), b.process(300, ppid=100)]
+    sleeps = b.asleep(300, seconds=86400)
+    verdict = analyze(
+        b.evidence(processes, b.twice(flock(100), idle, flock(200), sleeps, file_locks=locks))
+    ).verdict
+    assert verdict.state is State.HUNG
+    assert sorted(who.pid for who in verdict.victims) == [100, 200]
+    assert [who.pid for who in verdict.culprits] == [300]
+
+
 def test_files_that_one_of_several_sleepers_may_have_are_no_sign_of_health() -> None:
     idle = b.sleeper(
         100,

@@ -60,6 +60,23 @@ def test_exit_that_waits_for_a_worker_without_work_does_not_wait_for_the_timer_b
 
 
 @pytest.mark.parametrize(
+    "nap",
+    [{}, {"syscall": b.SELECT, "args": (0, 0, 0, 0, 0, 0)}],
+    ids=["clock_nanosleep", "select of nothing"],
+)
+def test_a_wait_for_a_child_that_asks_between_naps_is_one_whatever_call_naps(nap: dict[str, Any]) -> None:
+    frames = (
+        b.native("time_sleep", "libpython3.10.so"),
+        b.py("Popen.wait", "/usr/lib/python3.10/subprocess.py"),
+    )
+    asks = b.replace(b.asleep(100, seconds=0.05), frames=frames, **nap)
+    processes = (b.process(100), b.process(200, ppid=100))
+    verdict = verdict_of(asks, naps(200, left=3000.0), processes=processes)
+    assert verdict.state is not State.IDLE
+    assert any(who.pid == 100 for who in verdict.victims) or verdict.state is State.UNKNOWN
+
+
+@pytest.mark.parametrize(
     ("parent", "child", "state"),
     [("python3", "python3", State.SLOW), ("make_data", "sleep", State.SLOW), ("bash", "sleep", State.IDLE)],
 )
