@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from pyhangtrace.analyze.blocked import Blocked, Standing, changed, weakest
+from pyhangtrace.analyze.crowds import Siblings
 from pyhangtrace.analyze.outside import works_itself
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.analyze.services import LAUNCHER
@@ -97,6 +98,8 @@ def settle_fronts(scene: Scene, waits: Mapping[Key, Blocked]) -> dict[Key, Block
     fronts = {(pid, 0): front(scene, waits, pid) for pid in scene.threads}
 
     def settle(keys: tuple[Key, ...]) -> tuple[Key, ...]:
+        if isinstance(keys, Siblings):
+            return keys
         once = set(keys)
         if fronts.keys().isdisjoint(once):
             return keys if len(once) == len(keys) else tuple(dict.fromkeys(keys))

@@ -26,6 +26,7 @@ from pyhangtrace.analyze.blocked import (
 )
 from pyhangtrace.analyze.calls import FROM_ONE_ROOT
 from pyhangtrace.analyze.components import components, leading_to
+from pyhangtrace.analyze.crowds import crowd, in_short, is_crowd
 from pyhangtrace.analyze.knots import Circles, circles
 from pyhangtrace.analyze.outside import awaiting_work, keeps_time, listening_and_lively, lively_but
 from pyhangtrace.analyze.progress import GOES_ON, SETTLED_S, Progress, only_timed_out
@@ -133,18 +134,23 @@ class _World:
         return {pid: frozenset(keys) for pid, keys in workers.items()}
 
     @cached_property
-    def bound(self) -> Mapping[int, Mapping[Key, tuple[Key, ...]]]:
-        """Of these, by process, what those wait for that know it: guesses prove nothing."""
-        bound: dict[int, dict[Key, tuple[Key, ...]]] = {}
-        for pid, keys in self.workers.items():
-            bound[pid] = {
-                key: wait.targets
-                for key in keys
-                if (wait := self.waits.get(key)) is not None
-                and wait.standing is Standing.FIRM
-                and wait.targets
-            }
-        return bound
+    def bound(self) -> Mapping[Key, tuple[Key, ...]]:
+        """What those of them wait for that know it: guesses prove nothing."""
+        return {
+            key: wait.targets
+            for key, wait in self.waits.items()
+            if wait.standing is Standing.FIRM and wait.targets and self.scene.services.get(key) is None
+        }
+
+    @cached_property
+    def bound_to(self) -> Mapping[Key, Sequence[Key]]:
+        """And who of the same process that is, by the threads that they wait for."""
+        bound_to: dict[Key, list[Key]] = {}
+        for key, targets in self.bound.items():
+            for target in targets:
+                if target[0] == key[0]:
+                    bound_to.setdefault(target, []).append(key)
+        return bound_to
 
 
 class Outcome(NamedTuple):
@@ -212,22 +218,22 @@ class Judged:
 
 def judge(scene: Scene, waits: Mapping[Key, Blocked]) -> Judged:
     """Works out all fates, ends of chains first."""
-    leads = {key: wait.targets for key, wait in waits.items() if _is_waiting(wait)}
+    leads = {key: in_short(wait.targets) for key, wait in waits.items() if _is_waiting(wait)}
     # Targets of who waits are come to from there.
     others = chain.from_iterable(wait.targets for key, wait in waits.items() if key not in leads)
     nodes = sorted({*waits, *others})
 
     def edges(node: Key) -> tuple[Key, ...]:
-        return leads.get(node, ())
+        return crowd(scene, node) if is_crowd(node) else leads.get(node, ())
 
     world = _World(scene, waits, *listening_and_lively(scene, waits), awaiting_work(scene, waits))
     outcomes: dict[Key, Outcome] = {}
     knots: list[Circles] = []
     clocked: set[Key] = set()
-    for component in components(nodes, edges):
-        if len(component) > 1 or component[0] in edges(component[0]):
+    for component in map(_threads, components(nodes, edges)):
+        if len(component) > 1 or (component and component[0] in edges(component[0])):
             clocked |= _judge_component(world, component, outcomes, knots)
-        else:
+        elif component:
             outcomes[component[0]] = _judge_one(world, component[0], outcomes)
     return Judged(
         outcomes=outcomes,
@@ -237,6 +243,13 @@ def judge(scene: Scene, waits: Mapping[Key, Blocked]) -> Judged:
         listening=world.listening,
         lively=world.lively,
     )
+
+
+def _threads(component: tuple[Key, ...]) -> tuple[Key, ...]:
+    """Without nodes that only stand between them."""
+    if any(map(is_crowd, component)):
+        return tuple(node for node in component if not is_crowd(node))
+    return component
 
 
 def _is_waiting(wait: Blocked) -> bool:
@@ -370,16 +383,25 @@ def _own_end(world: _World, wait: Blocked) -> Outcome:
     handled = holders.handled_signals(scene, wait.key[0])
     if handled or (handled is None and scene.who.rank(wait.key[0]) is None):
         return Outcome(Fate.IDLE)
-    caught = {wait.key}
-    others = world.workers.get(wait.key[0], frozenset()) - caught
-    targets = world.bound.get(wait.key[0], {})
-    while found := {key for key in targets if key not in caught and caught.issuperset(targets[key])}:
-        caught |= found
-    if any(key in world.awaiting_work for key in others - caught):
+    caught = _caught_with(world, wait.key)
+    others = world.workers.get(wait.key[0], frozenset()) - {wait.key}
+    if not world.awaiting_work.isdisjoint(others - caught):
         # The thread that is to write may be the one that somebody's work holds up.
         return Outcome(Fate.UNKNOWN)
     hopeless = caught.issuperset(others) and wait.progress is not Progress.UNSEEN
     return Outcome(Fate.BLOCKED if hopeless else Fate.IDLE)
+
+
+def _caught_with(world: _World, key: Key) -> set[Key]:
+    """A thread and those of its process that wait for nobody else, directly or not."""
+    caught = {key}
+    todo = [key]
+    while todo:
+        for other in world.bound_to.get(todo.pop(), ()):
+            if other not in caught and caught.issuperset(world.bound[other]):
+                caught.add(other)
+                todo.append(other)
+    return caught
 
 
 def _by_targets(world: _World, wait: Blocked, outcomes: Mapping[Key, Outcome]) -> Outcome:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pyhangtrace.analyze.blocked import Blocked, changed
 from pyhangtrace.analyze.calls import path_has
+from pyhangtrace.analyze.crowds import Siblings
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.model.kinds import Edge, FdKind, Role
 from pyhangtrace.model.open_files import FdFacts, FileLock, LockFile
@@ -280,11 +281,10 @@ def siblings(scene: Scene, key: Key) -> tuple[Key, ...]:
     workers = scene.workers.get(key[0], ())
     if len(same) > 1:
         return tuple(other for other in workers if other not in same)
-    try:
-        at = workers.index(key)
-    except ValueError:
-        return workers
-    return workers[:at] + workers[at + 1 :]
+    if key not in workers:
+        return Siblings(workers)
+    at = workers.index(key)
+    return Siblings(workers[:at] + workers[at + 1 :])
 
 
 def who_may_hold(scene: Scene, key: Key) -> tuple[Key, ...]:

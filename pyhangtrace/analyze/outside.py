@@ -13,6 +13,7 @@ from operator import itemgetter
 from pyhangtrace.analyze import holders
 from pyhangtrace.analyze.blocked import BY_ITSELF, Blocked, Standing
 from pyhangtrace.analyze.components import leading_to
+from pyhangtrace.analyze.crowds import crowd, in_short, is_crowd
 from pyhangtrace.analyze.ends import is_stranger, watched_descriptors
 from pyhangtrace.analyze.progress import Progress
 from pyhangtrace.analyze.scene import Key, Scene
@@ -23,12 +24,16 @@ from pyhangtrace.model.open_files import FdFacts
 _SERVE_OUTSIDE = frozenset({"grpc", "zmq", "libuv", "ray"})
 _PID = itemgetter(0)
 
+# By a name of its own: before Python 3.12 each look-up of a member costs as much as a step of these loops.
+_IDLE = Standing.IDLE
+
 _GOING_ON = BY_ITSELF - {Standing.STOPPED}
 _ENDS = frozenset({WaitKind.PIPE, WaitKind.SOCKET, WaitKind.POLL})
+_OF_PROCESSES = _ENDS | {WaitKind.SEMAPHORE, WaitKind.FILE_LOCK, WaitKind.QUEUE}
 _UNSEEN_ENDS = frozenset({WaitKind.IO, WaitKind.POLL, WaitKind.GPU})
 
-# In place of a thread id: any thread of the process with work of its own.
-_ANY_WORKER = -1
+# In place of a thread id: any thread of the process with work of its own, or through which work reaches it.
+_ANY_WORKER = -2
 
 
 def listening_and_lively(scene: Scene, waits: Mapping[Key, Blocked]) -> tuple[frozenset[Key], frozenset[Key]]:
@@ -53,18 +58,18 @@ def _lively(
     edges = {key: _may_end(scene, wait) for key, wait in waits.items()}
     # Thousands of threads may each wait for any of the others: one node in between stands for all of a process.
     named = set(chain.from_iterable(edges.values()))
-    workers = {key: _workers(scene, key[0]) for key in named if key[1] == _ANY_WORKER}
-    edges = {**workers, **edges}  # in this order, since most lead over those
-    named.update(chain.from_iterable(workers.values()))
+    between = {key: _standing_for(scene, key) for key in named if key[1] < 0}
+    edges = {**between, **edges}  # in this order, since most lead over those
+    named.update(chain.from_iterable(between.values()))
     alive = {pid for pid in set(map(_PID, named)) if is_stranger(scene, pid) and not scene.exited(pid)}
     base.update(key for key in named if key[0] in alive)
-    return frozenset(key for key in leading_to(base, edges) if key[1] != _ANY_WORKER)
+    return frozenset(key for key in leading_to(base, edges) if key[1] >= 0)
 
 
 def awaiting_work(scene: Scene, waits: Mapping[Key, Blocked]) -> frozenset[Key]:
     """Threads that wait, over waits that know their targets, for one that works or sleeps by the clock."""
     timer = Standing.TIMER
-    at_it = {key for key, wait in waits.items() if wait.standing is timer or scene.works(key)}
+    at_it = {key for key, wait in waits.items() if wait.standing is timer} | (scene.at_work & waits.keys())
     if not at_it:
         return frozenset()
     firm = {key: wait.targets for key, wait in waits.items() if wait.standing is Standing.FIRM}
@@ -75,21 +80,29 @@ def _may_end(scene: Scene, wait: Blocked) -> tuple[Key, ...]:
     """Threads that could end a wait, those included that nothing but their place says so of."""
     if wait.standing in BY_ITSELF:
         return ()
+    others = in_short(wait.targets)
+    if wait.candidates is not wait.targets:
+        others = (*others, *in_short(wait.candidates))
+    own = ((wait.key[0], _ANY_WORKER),) if wait.standing is _IDLE else ()
+    return _of_processes(scene, wait, others, own) if wait.kind in _OF_PROCESSES else (*others, *own)
+
+
+def _of_processes(
+    scene: Scene, wait: Blocked, others: tuple[Key, ...], own: tuple[Key, ...]
+) -> tuple[Key, ...]:
+    """The same where any thread of a process may end the wait, or that one lives says nothing of it."""
     if wait.kind is WaitKind.SEMAPHORE and wait.call is None and not wait.targets:
         # A lock between processes: that a brother lives does not mean that he will let go.
         return ()
     if wait.kind is WaitKind.FILE_LOCK and not wait.targets:
         # Who of the holder's threads has the lock is not known, so that one of them lives promises nothing.
         return ()
-    others = wait.targets if wait.candidates is wait.targets else (*wait.targets, *wait.candidates)
     if wait.kind in _ENDS:
         others = (*others, *((pid, _ANY_WORKER) for pid, _ in wait.targets if _has_workers(scene, pid)))
     if wait.kind is WaitKind.QUEUE and wait.cause is Kind.IDLE:
         parent = scene.processes[wait.key[0]].ppid if wait.key[0] in scene.processes else 0
         return (*others, (parent, _ANY_WORKER if _has_workers(scene, parent) else 0))
-    if wait.standing is Standing.IDLE:
-        others = ((wait.key[0], _ANY_WORKER), *others)
-    return others
+    return (*others, *own)
 
 
 def _listens(scene: Scene, wait: Blocked) -> bool:
@@ -162,8 +175,11 @@ def keeps_time(wait: Blocked) -> bool:
     return wait.standing is Standing.TIMER or (timed and wait.standing is Standing.IDLE)
 
 
-def _workers(scene: Scene, pid: int) -> tuple[Key, ...]:
-    return tuple(key for key in scene.threads_of(pid) if works_itself(scene, key))
+def _standing_for(scene: Scene, node: Key) -> tuple[Key, ...]:
+    """The threads in place of which a node between is."""
+    if is_crowd(node):
+        return crowd(scene, node)
+    return tuple(key for key in scene.threads_of(node[0]) if works_itself(scene, key))
 
 
 def _has_workers(scene: Scene, pid: int) -> bool:

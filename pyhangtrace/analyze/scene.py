@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pyhangtrace.analyze.identity import Identities, identify
 from pyhangtrace.analyze.lock_queues import LockQueues, lock_queues
 from pyhangtrace.analyze.named_values import NamedValues
-from pyhangtrace.analyze.openmp import Place, place
+from pyhangtrace.analyze.openmp import Place
 from pyhangtrace.analyze.progress import at_rest, is_ready
+from pyhangtrace.analyze.readings import Reading, read
 from pyhangtrace.analyze.services import service_of
 from pyhangtrace.model import syscalls
 from pyhangtrace.model.evidence import Evidence
@@ -44,8 +45,10 @@ class Scene:
     times: Mapping[Key, tuple[float, ...]]
     threads: Mapping[int, tuple[Key, ...]]
     by_tid: Mapping[int, Key]
+    readings: Mapping[Key, Reading]  # of the newest samples
     teams: Mapping[Key, Place]
     services: Mapping[Key, str | None]
+    at_work: frozenset[Key]
     workers: Mapping[int, tuple[Key, ...]]
     began: frozenset[Key]  # not there yet when their process was first looked at
     queues: LockQueues
@@ -58,6 +61,11 @@ class Scene:
         """The thread's newest sample."""
         samples = self.samples.get(key)
         return samples[-1] if samples else None
+
+    def reading(self, sample: ThreadSample) -> Reading:
+        """What the names in the stack of one of the samples say."""
+        key = (sample.pid, sample.tid)
+        return self.readings[key] if sample is self.samples[key][-1] else read(sample.frames)
 
     def thread_keys(self) -> Iterator[Key]:
         """All threads, by pid and tid."""
@@ -124,8 +132,7 @@ class Scene:
 
         On a crowded machine who works gets little time, but is always ready for it.
         """
-        samples = self.samples.get(key)
-        return samples is not None and _works(samples, self.times[key])
+        return key in self.at_work
 
     def thread_cpu_s(self, key: Key) -> float | None:
         """CPU seconds of a thread between its first and its last sample, None with one sample or no counter."""
@@ -184,15 +191,19 @@ def build_scene(evidence: Evidence) -> Scene:
         if key[1] in newest[key[0]] and key[0] not in vanished
     }
     newest_of = {key: found[-1] for key, found in alive.items()}
-    teams = {key: there for key, sample in newest_of.items() if (there := place(sample.frames)) is not None}
-    services = {key: service_of(sample, teams.get(key)) for key, sample in newest_of.items()}
+    readings = {key: read(sample.frames) for key, sample in newest_of.items()}
+    services = {
+        key: service_of(sample, readings[key].serving, readings[key].team)
+        for key, sample in newest_of.items()
+    }
+    at_work = frozenset(key for key, found in alive.items() if _works(found, times[key]))
     threads: dict[int, list[Key]] = {}
     workers: dict[int, list[Key]] = {}
     by_tid: dict[int, Key] = {}
     for key in sorted(alive, key=lambda key: (key[0], key[1] != key[0], key[1])):
         threads.setdefault(key[0], []).append(key)
         by_tid.setdefault(key[1], key)
-        if services[key] is None or _works(alive[key], times[key]):
+        if services[key] is None or key in at_work:
             workers.setdefault(key[0], []).append(key)
     return Scene(
         evidence=evidence,
@@ -203,8 +214,10 @@ def build_scene(evidence: Evidence) -> Scene:
         times={key: tuple(times[key]) for key in alive},
         threads={pid: tuple(found) for pid, found in threads.items()},
         by_tid=by_tid,
-        teams=teams,
+        readings=readings,
+        teams={key: reading.team for key, reading in readings.items() if reading.team is not None},
         services=services,
+        at_work=at_work,
         workers={pid: tuple(found) for pid, found in workers.items()},
         began=frozenset(began),
         queues=lock_queues(newest_of),

@@ -5,11 +5,14 @@ A serving thread can still be on a chain: a wait that leads to it (a join, a loc
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from operator import attrgetter
+from typing import NamedTuple
 
 from pyhangtrace.analyze.calls import path_has, plain, python_frames, short
 from pyhangtrace.analyze.openmp import Place
+from pyhangtrace.model.stacks import Frame
 from pyhangtrace.model.threads import ThreadSample
 
 # What a thread serves that looks after those it has started.
@@ -95,30 +98,37 @@ _SHOWN = tuple(_BY_FUNCTION.values())
 _FUNCTION = attrgetter("function")
 
 
-def service_of(sample: ThreadSample, there: Place | None) -> str | None:
-    """The rule that says this thread only serves, None for a thread with work of its own. `there` is where it is in a
-    team of OpenMP.
+class Serving(NamedTuple):
+    """What the frames of a thread say of its serving: by Python's if it has any, else by native ones."""
+
+    in_python: bool
+    service: str | None
+
+
+def serving(frames: Sequence[Frame]) -> Serving:
+    """What these frames say."""
+    if next(python_frames(frames), None) is not None:
+        return Serving(in_python=True, service=_by_frame(frames))
+    shown = filter(None, map(_by_function, map(_FUNCTION, frames)))
+    return Serving(in_python=False, service=min(shown, key=_SHOWN.index, default=None))
+
+
+def service_of(sample: ThreadSample, told: Serving, there: Place | None) -> str | None:
+    """The rule that says this thread only serves, None for a thread with work of its own. `told` is what its frames
+    say, `there` where it is in a team of OpenMP.
 
     The main thread of a process serves only where a Python frame says so: a process may name itself like one
     of its libraries.
     """
-    in_python = next(python_frames(sample.frames), None) is not None
-    if in_python:
-        served = _by_frame(sample)
-        if served is not None:
-            return served
+    if told.in_python and told.service is not None:
+        return told.service
     if sample.tid == sample.pid:
         return None
     if sample.lock is not None and _keeps_for_a_team(there, sample.lock.kind):
         return _OPENMP
-    if not in_python:
-        shown = list(filter(None, map(_by_function, map(_FUNCTION, sample.frames))))
-        if _WATCHDOG in shown:
-            return _WATCHDOG
-        return _by_name(sample.comm) or min(shown, key=_SHOWN.index, default=None)
-    elif sample.comm.startswith("QueueFeederThre"):
-        return "queue feeder"
-    return None
+    if not told.in_python:
+        return _WATCHDOG if told.service == _WATCHDOG else _by_name(sample.comm) or told.service
+    return "queue feeder" if sample.comm.startswith("QueueFeederThre") else None
 
 
 @lru_cache(maxsize=4096)
@@ -137,9 +147,9 @@ def _keeps_for_a_team(there: Place | None, kind: str) -> bool:
     return kind == "openmp" or (there is not None and there.is_spare)
 
 
-def _by_frame(sample: ThreadSample) -> str | None:
+def _by_frame(frames: Sequence[Frame]) -> str | None:
     # Only while it waits for its next piece of work: a pool worker inside a task has the task's frames innermost.
-    for frame in python_frames(sample.frames):
+    for frame in python_frames(frames):
         served = _loop_of(frame.function, frame.file)
         if served is not None:
             return served

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pyhangtrace.analyze import objects
 from pyhangtrace.analyze.blocked import Blocked, Standing, changed
 from pyhangtrace.analyze.calls import python_frames
-from pyhangtrace.analyze.gpu_calls import recognise
 from pyhangtrace.analyze.gpu_devices import device_words, fault_of, settings_words
 from pyhangtrace.analyze.progress import GOES_ON, STOPPED, Progress
 from pyhangtrace.analyze.scene import Key, Scene
@@ -144,7 +143,7 @@ def gpu(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
     if draft.service is not None or (sample.lock is not None and sample.lock.owner_tid is not None):
         # A lock of the driver: whoever has it may be the one that waits for the device.
         return None
-    call = recognise(sample.frames)
+    call = scene.reading(sample).gpu
     if call is None:
         return None
     samples = scene.samples[draft.key]

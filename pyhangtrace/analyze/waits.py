@@ -58,7 +58,7 @@ def classify(scene: Scene, key: Key) -> Blocked | None:
     sample = gil_wait(samples, scene.times[key]) or _telling(samples)
     if sample.state in DEAD:
         return None
-    call = recognise(sample.frames)
+    call = scene.reading(sample).call(sample.frames)
     moved = Progress.MOVING if key in scene.began else progress(samples, scene.times[key])
     draft = changed(
         _DRAFT,

@@ -6,7 +6,7 @@ import pytest
 
 from pyhangtrace.analyze.calls import Meaning, connects_to_store, gloo_work, recognise
 from pyhangtrace.analyze.openmp import place
-from pyhangtrace.analyze.services import service_of
+from pyhangtrace.analyze.services import service_of, serving
 from pyhangtrace.model.stacks import Frame
 from tests.unit.analyze import builders as b
 
@@ -157,11 +157,13 @@ def test_run_loop_of_gloo_names_its_operation() -> None:
     ],
 )
 def test_serving_threads(comm: str, frames: tuple[Frame, ...], service: str | None) -> None:
-    assert service_of(b.sleeper(100, 201, comm=comm, frames=frames), place(frames)) == service
+    assert (
+        service_of(b.sleeper(100, 201, comm=comm, frames=frames), serving(frames), place(frames)) == service
+    )
 
 
 def test_main_thread_does_not_serve_by_its_name() -> None:
-    assert service_of(b.sleeper(100, comm="cuda-app", frames=()), None) is None
+    assert service_of(b.sleeper(100, comm="cuda-app", frames=()), serving(()), None) is None
 
 
 def test_a_nap_between_two_tries_to_reach_the_store() -> None:
