@@ -132,12 +132,17 @@ def _is_group(case: Case, seed: Key, key: Key) -> bool:
 
 
 def other_missing(case: Case, seed: Key, chain: Sequence[Key], named: Sequence[Named]) -> tuple[Named, ...]:
-    """Further ranks that are missing for a reason of their own."""
+    """Further ranks that are missing for a reason of their own, to any operation of the group that the chain passes."""
     if case.waits[seed].kind not in GROUP_KINDS:
         return ()
     found: list[Named] = []
     known = {who.key[0] for who in named if who.key is not None} | {key[0] for key in chain}
-    for target in case.waits[seed].targets:
+    passed = [
+        wait
+        for key in chain[1:]
+        if (wait := case.waits.get(key)) is not None and wait.kind in GROUP_KINDS and wait.edge is Edge.ALL
+    ]
+    for target in dict.fromkeys(target for wait in (case.waits[seed], *passed) for target in wait.targets):
         fate = case.judged.fate(target)
         if target in chain or target[0] in known or not (fate.hung or fate is Fate.BUSY):
             continue

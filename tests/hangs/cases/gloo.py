@@ -376,6 +376,22 @@ CASES = (
             victims=("rank0", "rank1"),
         ),
     ),
+    missing_one(
+        "gloo-most-never-started",
+        "three of eight ranks were started: all five others are missing",
+        Program(
+            argv=(PYTHON, "{programs}/join_job.py"),
+            members={"rank0": Waits.ANY, "rank1": Waits.POLL, "rank2": Waits.POLL},
+            ranks=(0, 1, 2),
+            world_size=8,
+        ),
+        hung(
+            "rendezvous.missing_rank",
+            ("rendezvous.missing_rank", None, "unknown"),
+            absent=(3, 4, 5, 6, 7),
+            victims=("rank0", "rank1", "rank2"),
+        ),
+    ),
     # -- everybody came, but not to the same thing -----------------------------------------------------------
     parties(
         "gloo-other-op",

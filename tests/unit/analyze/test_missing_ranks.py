@@ -430,6 +430,16 @@ def test_the_key_of_a_member_names_the_rank_that_has_not_come() -> None:
     assert wait.object.peer_rank == 2
 
 
+def test_all_who_never_came_are_named_also_where_the_wait_leads_over_a_rank() -> None:
+    """Rank 1 waits for the key of rank 0, and rank 0 for all the others."""
+    in_init = b.sleeper(100, frames=(b.native("nanosleep"), b.py("init_process_group", b.C10D)))
+    waits = (GroupWait(pid=101, tid=101, keys=("0",), full_keys=("default_pg/0//cpu//0/0",)),)
+    threads = [in_init, meshing(101, ())]
+    verdict = analyze(b.evidence(b.ranks(5)[:2], b.twice(*threads), group_waits=waits)).verdict
+    assert [(who.rank, who.part) for who in verdict.culprits] == [(rank, Part.ABSENT) for rank in (2, 3, 4)]
+    assert [victim.rank for victim in verdict.victims] == [0, 1]
+
+
 def test_a_number_that_is_no_members_names_nobody() -> None:
     waits = (GroupWait(pid=100, tid=100, keys=("7",), full_keys=("default_pg/0//1//cpu//0/7",)),)
     threads = [meshing(100, (0, 2)), b.asleep(101, seconds=7200)]
