@@ -31,6 +31,7 @@ from pyhangtrace.analyze.knots import Circles, circles
 from pyhangtrace.analyze.outside import awaiting_work, keeps_time, listening_and_lively, lively_but
 from pyhangtrace.analyze.progress import GOES_ON, SETTLED_S, Progress, only_timed_out
 from pyhangtrace.analyze.scene import Key, Scene
+from pyhangtrace.analyze.teardown import never_comes
 from pyhangtrace.model.kinds import Confidence, Edge, Kind, Role, WaitKind
 
 # A timer with more to go than this is a hang to whoever waits for it.
@@ -443,6 +444,12 @@ def _by_targets(world: _World, wait: Blocked, outcomes: Mapping[Key, Outcome]) -
             fate, via = max(fates, key=_badness)
     if fate is Fate.IDLE:
         return Outcome(_waiting_for_idle(world, wait, via), via)
+    if (
+        fate is Fate.UNKNOWN
+        and wait.kind in GROUP_KINDS
+        and never_comes(world.scene, world.waits.get(via), world.lively)
+    ):
+        return Outcome(Fate.BLOCKED, via)
     return _behind(world, wait, fate, via)
 
 

@@ -83,6 +83,7 @@ def _tells(case: Case, finding: Finding) -> float | None:
 def _for_cause(case: Case, finding: Finding) -> list[str]:
     culprit = next((who.key for who in finding.named if who.key), None)
     pid = culprit[0] if culprit else None
+    culprit_rank = case.scene.who.rank(pid) if pid is not None else None
     end = finding.chain[-1] if finding.chain else None
     wait = case.waits.get(end) if end else None
     steps: list[str] = []
@@ -137,6 +138,12 @@ def _for_cause(case: Case, finding: Finding) -> list[str]:
             steps.append("TORCH_DISTRIBUTED_DEBUG=DETAIL names the first call that differs on the next run")
     elif finding.cause in (Kind.LOCK_AFTER_FORK,):
         steps.append('use multiprocessing.get_context("spawn"), or fork before the first thread starts')
+    elif finding.cause is Kind.LOCK_TEARDOWN and not finding.cycle and pid is not None:
+        who_left = f"rank {culprit_rank}" if culprit_rank is not None else f"pid {pid}"
+        steps.append(f"look in the log of {who_left} for the error that it left with")
+        steps.append(
+            "end its threads before the program does, or make them daemons; kill it to let the others fail"
+        )
     elif finding.cycle and (advice := for_cycle(case, finding)):
         steps += advice
     elif finding.cause is Kind.IPC_PIPE_FULL:

@@ -27,6 +27,7 @@ from pyhangtrace.analyze.describe import describe_call, describe_lock, describe_
 from pyhangtrace.analyze.progress import DEAD, Progress, gil_wait, is_ready, progress
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.analyze.services import LAUNCHER
+from pyhangtrace.analyze.teardown import at_the_end
 from pyhangtrace.model.kinds import Confidence, Kind, Role, WaitKind
 from pyhangtrace.model.threads import ThreadSample
 
@@ -78,7 +79,8 @@ def classify(scene: Scene, key: Key) -> Blocked | None:
     for rule in _rules(lock=sample.lock is not None, call=call is not None, syscall=other_call):
         found = rule(scene, sample, draft)
         if found is not None:
-            return _launching(scene, _unless_interrupted(scene, sample, _completed(scene, sample, found)))
+            wait = at_the_end(sample, _completed(scene, sample, found))
+            return _launching(scene, _unless_interrupted(scene, sample, wait))
     return _launching(scene, draft)
 
 

@@ -118,6 +118,11 @@ def thread(case: Case, key: Key) -> str:
 def waiting(case: Case, key: Key) -> str:
     """What a thread is in, as a verb phrase."""
     wait = case.waits.get(key)
+    over = "has come to the end of its program, and " if wait is not None and wait.over else ""
+    return f"{over}{_waiting(case, key, wait)}"
+
+
+def _waiting(case: Case, key: Key, wait: Blocked | None) -> str:
     if wait is None:
         if case.scene.exited(key[0]) or key[0] < 0:
             return ended(case, key)

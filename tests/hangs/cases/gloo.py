@@ -392,6 +392,21 @@ CASES = (
             victims=("rank0", "rank1", "rank2"),
         ),
     ),
+    # -- the program of a rank is over, its interpreter is not ---------------------------------------------------
+    *(
+        missing_one(
+            f"gloo-{instead.replace('_', '-')}",
+            summary,
+            train(late=1, instead=instead, launch="siblings"),
+            missing(1, 3, "lock.teardown", says=("the end of its program",)),
+            attach=("rank0", "rank1"),
+        )
+        for instead, summary in (
+            ("raise_beside_a_thread", "a rank has raised, and waits for a thread that waits for an event"),
+            ("exit_into_a_handler", "a rank has ended, and a function of atexit waits for an event"),
+            ("exit_with_a_pool", "a rank has ended, and waits for a piece of work in a pool of threads"),
+        )
+    ),
     # -- everybody came, but not to the same thing -----------------------------------------------------------
     parties(
         "gloo-other-op",

@@ -1,11 +1,14 @@
 """What one rank does instead of coming to the collective. Each announces the rank, and who else plays a part."""
 
+import atexit
+import concurrent.futures
 import ctypes
 import fcntl
 import os
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -25,6 +28,29 @@ def sleep(role, path):
 def be_stopped(role, path):
     announce.member(role)
     os.kill(os.getpid(), signal.SIGSTOP)
+
+
+# The program is over, but the interpreter does not come to its end.
+
+
+def raise_beside_a_thread(role, path):
+    threading.Thread(target=threading.Event().wait, name="uploader").start()
+    announce.member(role)
+    raise ValueError("bad batch")
+
+
+def exit_into_a_handler(role, path):
+    atexit.register(threading.Event().wait)
+    announce.member(role)
+    sys.exit(0)
+
+
+def exit_with_a_pool(role, path):
+    """The pool's thread is in a piece of work that nobody ends."""
+    pool = concurrent.futures.ThreadPoolExecutor(1)
+    pool.submit(threading.Event().wait)
+    announce.member(role)
+    sys.exit(0)
 
 
 # Locks that another thread of the same process holds. It sits in a read that nobody answers.
@@ -286,6 +312,9 @@ WHAT = {
     for function in (
         sleep,
         be_stopped,
+        raise_beside_a_thread,
+        exit_into_a_handler,
+        exit_with_a_pool,
         lock_with,
         lock_acquire,
         rlock,
