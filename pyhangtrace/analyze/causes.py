@@ -18,7 +18,9 @@ _PASSES_ON = frozenset(
 )
 
 # All have come, and asked for different things.
-MISMATCHES = frozenset({Kind.COLLECTIVE_OP_MISMATCH, Kind.COLLECTIVE_SIZE_MISMATCH})
+MISMATCHES = frozenset(
+    {Kind.COLLECTIVE_OP_MISMATCH, Kind.COLLECTIVE_SIZE_MISMATCH, Kind.COLLECTIVE_ROOT_MISMATCH}
+)
 
 _IPC = frozenset({WaitKind.PIPE, WaitKind.SOCKET, WaitKind.POLL})
 

@@ -15,6 +15,7 @@ from pyhangtrace.analyze.calls import LEFT_EARLY
 from pyhangtrace.analyze.fronts import front
 from pyhangtrace.analyze.leaving import absent_key, left_early
 from pyhangtrace.analyze.process_groups import UNNAMED, Group, Groups, Place, may_be
+from pyhangtrace.analyze.roots import differ, in_doubt
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.model.groups import PendingOperation
 from pyhangtrace.model.kinds import Kind
@@ -79,9 +80,30 @@ class _Matcher:
         absent, unseen = self._absent(number, calls)
         kind = None
         if not absent and not unseen:
-            kind = _difference(calls)
+            kind = _difference(calls) or self._roots(number, calls)
+        elif self._in_doubt(calls):
+            absent, unseen = {}, True
         for side in _sides(calls, kind):
             self._tell(number, side, calls, absent, kind, unseen=unseen)
+
+    def _roots(self, number: int | None, calls: Sequence[_Call]) -> Kind | None:
+        """Whether they mean different roots."""
+        (op, *others) = sorted({call.op for call in calls}) or [""]
+        if others or op not in LEFT_EARLY:
+            return None
+        if self.groups.is_mpi:
+            ranks = [call.rank for call in calls]
+            apart = differ(self.scene, self.groups, self.group, op, ranks)
+        else:
+            named = {self.waits[call.key].peer for call in calls if call.key is not None}
+            apart = number is not None and None not in named and len(named) > 1
+        return Kind.COLLECTIVE_ROOT_MISMATCH if apart else None
+
+    def _in_doubt(self, calls: Sequence[_Call]) -> bool:
+        ops = {call.op for call in calls}
+        ranks = [call.rank for call in calls]
+        one = self.groups.is_mpi and len(ops) == 1
+        return one and in_doubt(self.scene, self.groups, self.group, ops.pop(), ranks)
 
     def _calls(self, number: int | None, keys: Sequence[Key]) -> list[_Call]:
         calls = []
@@ -184,13 +206,15 @@ class _Matcher:
                 sources=sources,
             )
         )
+        together = waiting if kind is Kind.COLLECTIVE_ROOT_MISMATCH else []
         for key in waiting:
             wait = self.waits[key]
+            others = (*targets, *(other for other in together if other != key))
             self.waits[key] = changed(
                 wait,
                 object=changed(wait.object, collective=name, name=side[0].op),
-                targets=targets,
-                candidates=targets,
+                targets=others,
+                candidates=others,
                 standing=Standing.OPAQUE if unseen and not targets else Standing.FIRM,
                 cause=kind or wait.cause,
                 group=self.group.title,

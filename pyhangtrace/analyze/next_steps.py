@@ -129,10 +129,14 @@ def _for_cause(case: Case, finding: Finding) -> list[str]:
     elif finding.cause in (
         Kind.COLLECTIVE_OP_MISMATCH,
         Kind.COLLECTIVE_SIZE_MISMATCH,
+        Kind.COLLECTIVE_ROOT_MISMATCH,
         Kind.COLLECTIVE_GROUP_CYCLE,
     ):
         steps.append(
-            "compare the calls at which they parted: every rank must make the same ones in the same order"
+            "compare the calls at which they parted: every rank must make the same ones in the same order, "
+            "and with the same root"
+            if finding.cause is Kind.COLLECTIVE_ROOT_MISMATCH or _is_mpi(case, finding)
+            else "compare the calls at which they parted: every rank must make the same ones in the same order"
         )
         if not _is_mpi(case, finding):
             steps.append("TORCH_DISTRIBUTED_DEBUG=DETAIL names the first call that differs on the next run")

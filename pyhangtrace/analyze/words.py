@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pyhangtrace.analyze.blocked import CONNECT, Blocked
 from pyhangtrace.analyze.call_sites import call_site, parting, wrapper
-from pyhangtrace.analyze.calls import first_own_frame
+from pyhangtrace.analyze.calls import LEFT_EARLY, first_own_frame
 from pyhangtrace.analyze.finding import Case, Finding, Named, is_whole, threads_of_cycle
 from pyhangtrace.analyze.group_waits import STORE
 from pyhangtrace.analyze.phase import phase_of
@@ -267,6 +267,13 @@ def where(case: Case, key: Key) -> str:
     return f" in {frame.function}{file}"
 
 
+# In what the members of a group are together, and of what kind of it not.
+_DIFFERS = {
+    Kind.COLLECTIVE_SIZE_MISMATCH: ", of different size",
+    Kind.COLLECTIVE_ROOT_MISMATCH: ", with different roots",
+}
+
+
 def summary(case: Case, finding: Finding) -> str:
     """The verdict as a person would say it."""
     phase = phase_of(case.scene)
@@ -283,16 +290,17 @@ def _sentence(case: Case, finding: Finding) -> str:
         return "The job moves, and nobody is known to be late."
     if finding.state is State.UNKNOWN:
         return _unknown(case, finding)
-    is_size = finding.cause is Kind.COLLECTIVE_SIZE_MISMATCH
+    of_one = _DIFFERS.get(finding.cause or Kind.UNKNOWN)
     if (
-        is_size
+        of_one is not None
         or finding.cause is Kind.COLLECTIVE_OP_MISMATCH
         or (finding.diverged_at is not None and not finding.cycle and finding.cause is not Kind.IDLE)
     ):
         members = "ranks" if case.scene.who.pid_of_rank else "processes"
-        what = "one operation, of different size" if is_size else "different operations"
+        what = "one operation" if of_one else "different operations"
+        how = of_one or _or_roots(case, finding)
         return (
-            f"The {members} wait in {what}{_of_group(case, finding)}: {_operations(case, finding)}."
+            f"The {members} wait in {what}{_of_group(case, finding)}{how}: {_operations(case, finding)}."
             f" None of them can complete.{_parting(finding)}{_behind(case, finding)}"
         )
     if finding.cycle:
@@ -311,6 +319,13 @@ def _sentence(case: Case, finding: Finding) -> str:
         )
         return f"{_capital(steps)}{_nobody(case, finding)}.{_parting(finding)}"
     return _accuse(case, finding)
+
+
+def _or_roots(case: Case, finding: Finding) -> str:
+    """Who has got from one root what it wanted is through with an operation in which others wait for another one."""
+    calls = [wait.call for one in finding.named if one.key and (wait := case.waits.get(one.key)) is not None]
+    rooted = any(call is not None and call.backend == "mpi" and call.op in LEFT_EARLY for call in calls)
+    return ", or did one of them with different roots" if rooted else ""
 
 
 def _circle(case: Case, cycle: Sequence[Key]) -> str:

@@ -268,7 +268,9 @@ def straggler(case: Case) -> Finding | None:
     pid = case.scene.who.pid_of_rank[rank]
     for key in case.scene.threads_of(pid):
         wait = case.waits.get(key)
-        if wait is not None and wait.standing is Standing.TIMER and _nap(case, key) >= _STRAGGLER_S:
+        # One nap all the while is no habit.
+        naps = wait is not None and wait.standing is Standing.TIMER and wait.progress is not Progress.UNMOVED
+        if wait is not None and naps and _nap(case, key) >= _STRAGGLER_S:
             victims = tuple(
                 other
                 for other, blocked in sorted(case.waits.items(), key=lambda item: case.order(item[0]))

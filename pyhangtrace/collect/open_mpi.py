@@ -157,6 +157,7 @@ def read(pid: int, memory: Read, symbols: Symbols) -> MpiFacts:
         pid=pid,
         communicators=tuple(groups) if whole else (),
         messages=int.from_bytes(digest.digest(), "little") if whole and counted else None,
+        receives=whole and counted and symbols.list_class is not None,
     )
 
 

@@ -75,9 +75,11 @@ class GroupWait:
 class MpiFacts:
     """What the memory of a process says of MPI. `communicators` are () if not all of them make sense.
 
+    `receives`: of its communicators all messages that it expects are known.
     `messages` is a digest of the counters of its messages: while it stays, none was matched. None: it has no such ones.
     """
 
     pid: int
     communicators: tuple[ProcessGroupFacts, ...] = ()
     messages: int | None = None
+    receives: bool = False

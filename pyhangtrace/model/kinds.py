@@ -41,6 +41,7 @@ class Kind(str, Enum):
     COLLECTIVE_MISSING_RANK = "collective.missing_rank"
     COLLECTIVE_OP_MISMATCH = "collective.op_mismatch"
     COLLECTIVE_SIZE_MISMATCH = "collective.size_mismatch"
+    COLLECTIVE_ROOT_MISMATCH = "collective.root_mismatch"
     COLLECTIVE_GROUP_CYCLE = "collective.group_cycle"
     COLLECTIVE_NONE_COMPLETES = "collective.none_completes"
     P2P_UNMATCHED = "p2p.unmatched"

@@ -17,6 +17,7 @@ _TOGETHER: dict[Kind, str] = {
     Kind.P2P_UNMATCHED: "a message and a call that do not meet",
     Kind.COLLECTIVE_OP_MISMATCH: "different collectives at the same time",
     Kind.COLLECTIVE_SIZE_MISMATCH: "one collective with different sizes",
+    Kind.COLLECTIVE_ROOT_MISMATCH: "one collective with different roots",
     Kind.COLLECTIVE_GROUP_CYCLE: "collectives of several groups in different order",
     Kind.COLLECTIVE_NONE_COMPLETES: "a collective that everybody entered and none completes",
     Kind.FILE_LOCK_STALE: "a lock file that nobody alive holds",

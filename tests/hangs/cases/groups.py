@@ -188,6 +188,13 @@ CASES = (
     ),
     lacking("fsdp_lacks_one", "the gathering of a sharded model", 1, 3, slow=True, missing=frozenset({1})),
     lacking("dtensor_lacks_one", "a DTensor over one dimension of a mesh", 1, 4, missing=frozenset({1})),
+    knot(
+        "roots_differ",
+        "both wait in broadcast for the other one as its root",
+        "collective.root_mismatch",
+        2,
+        (0, 1),
+    ),
     replace(
         lacking("key_never_set", "a key of the store", 0, 3),
         programs=(train(ranks=3, op="key_never_set", rank0=SLEEPS, rank1=Waits.POLL, rank2=Waits.POLL),),

@@ -89,6 +89,24 @@ CASES = (
     all_of("all-receive", "all receive first, in a ring", 3, "p2p.cycle", cycle=True),
     all_of("all-send", "all send first and wait for the receiver, in a ring", 3, "p2p.cycle", cycle=True),
     all_of("other-operation", "one is in MPI_Bcast, two in MPI_Allreduce", 3, "collective.op_mismatch"),
+    all_of(
+        "other-root",
+        "both are in MPI_Bcast and wait for the other one as its root",
+        2,
+        "collective.root_mismatch",
+    ),
+    all_of(
+        "reduced-elsewhere",
+        "both are in MPI_Reduce and send to the other one as root",
+        2,
+        "collective.root_mismatch",
+    ),
+    case(
+        "two-roots",
+        "two are in MPI_Bcast as its roots; a third one has got its data and sleeps: it has nothing to do with it",
+        ranks("two-roots", 3, rank2=Waits.SLEEP),
+        healthy("unknown", may_name=("rank0", "rank1")),
+    ),
     case(
         "half-lacks-one",
         "a rank of a communicator of two sleeps; the others wait in it and in the world",

@@ -194,6 +194,12 @@ def key_never_set(job, role):
     store.get("ready")
 
 
+def roots_differ(job, role):
+    """Both broadcast, and take the other one for the root."""
+    announce.member(role)
+    dist.broadcast(torch.zeros(8), src=1 - job.rank)
+
+
 def key_of_an_outsider(job, role):
     """All but rank 0 wait for a key that somebody else is to set, once he likes to; rank 0 has something else to do."""
     store = dist.distributed_c10d._get_default_store()
@@ -354,6 +360,7 @@ OPS = {
         keys_of_ranks,
         key_in_a_file,
         key_of_an_outsider,
+        roots_differ,
         waits_out_of_order,
         ring_of_a_grid,
         one_call_too_many,

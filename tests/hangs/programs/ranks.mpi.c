@@ -121,6 +121,30 @@ static void barrier_begun_before(void) {
   MPI_Wait(&request, MPI_STATUS_IGNORE);
 }
 
+/* All broadcast, and mean different roots: each of two waits for the other one. */
+static void other_root(void) {
+  announce(role());
+  MPI_Bcast(in, 16, MPI_DOUBLE, 1 - rank, MPI_COMM_WORLD);
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
+/* All reduce to a root of their own: each sends, and nobody takes it. */
+static void reduced_elsewhere(void) {
+  announce(role());
+  MPI_Reduce(in, out, 1 << 18, MPI_DOUBLE, MPI_SUM, 1 - rank, MPI_COMM_WORLD);
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
+/* Two broadcast as roots; the third has got its data from one of them, and sleeps. */
+static void two_roots(void) {
+  if (rank == 2) {
+    MPI_Bcast(in, 1 << 18, MPI_DOUBLE, 1, MPI_COMM_WORLD);
+    sleep_instead();
+  }
+  announce(role());
+  MPI_Bcast(in, 1 << 18, MPI_DOUBLE, rank, MPI_COMM_WORLD);
+}
+
 /* What was begun before is asked for between naps: a barrier to which rank 1 does not come. */
 static void barrier_asked_for(void) {
   MPI_Request request;
@@ -165,6 +189,9 @@ static const struct {
     {"opposite-order", opposite_order},
     {"messages-to-and-fro", messages_to_and_fro},
     {"barrier-begun-before", barrier_begun_before},
+    {"other-root", other_root},
+    {"reduced-elsewhere", reduced_elsewhere},
+    {"two-roots", two_roots},
     {"barrier-asked-for", barrier_asked_for},
     {"round-by-the-clock", round_by_the_clock},
     {"full-speed", full_speed},

@@ -182,3 +182,49 @@ def test_a_wait_for_a_message_and_a_collective_is_not_called_one_of_them() -> No
     report = analyze(evidence(threads, [world(0, 3, awaits=awaits), world(2, 3, awaits=awaits)]))
     assert report.verdict.symptom is Kind.P2P_UNMATCHED
     assert report.collectives == ()
+
+
+def rooted(function: str, *awaits: tuple[int, ...], others: Sequence[ThreadSample] = (), of: int = 0) -> Any:
+    """The verdict on ranks in this call that expect messages of a collective of these ranks."""
+    threads = [polling(100 + number, function) for number in range(len(awaits))]
+    facts = [
+        replace(world(number, of or len(awaits), awaits=tuple((rank, -17) for rank in whom)), receives=True)
+        for number, whom in enumerate(awaits)
+    ]
+    return analyze(evidence([*threads, *others], facts)).verdict
+
+
+@pytest.mark.parametrize(
+    ("function", "awaits"),
+    [
+        ("PMPI_Bcast", [(1,), (0,)]),
+        ("PMPI_Bcast", [(1,), (2,), (0,)]),
+        ("PMPI_Reduce", [(), ()]),
+        ("PMPI_Scatter", [(), (), ()]),
+    ],
+)
+def test_roots_that_cannot_be_one(function: str, awaits: list[tuple[int, ...]]) -> None:
+    verdict = rooted(function, *awaits)
+    assert (verdict.state, verdict.cause) == (State.HUNG, Kind.COLLECTIVE_ROOT_MISMATCH)
+    assert [who.part for who in verdict.culprits] == [Part.PARTY] * len(awaits)
+    assert "of MPI_COMM_WORLD, with different roots" in verdict.summary
+
+
+@pytest.mark.parametrize(
+    ("function", "awaits"),
+    [
+        ("PMPI_Bcast", [(), (0,), (1,)]),
+        ("PMPI_Reduce", [(1, 2), (), ()]),
+        ("PMPI_Allreduce", [(1,), (0,)]),
+    ],
+)
+def test_roots_that_may_be_one(function: str, awaits: list[tuple[int, ...]]) -> None:
+    assert rooted(function, *awaits).cause is not Kind.COLLECTIVE_ROOT_MISMATCH
+
+
+def test_one_who_may_have_got_his_part_of_another_root_is_not_accused() -> None:
+    asleep = b.asleep(102, seconds=7200)
+    verdict = rooted("PMPI_Bcast", (), (), others=[asleep], of=3)
+    assert (verdict.state, verdict.culprits) == (State.UNKNOWN, ())
+    verdict = rooted("PMPI_Bcast", (), (2,), others=[asleep], of=3)
+    assert [who.rank for who in verdict.culprits] == [2]
