@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 from pyhangtrace import __version__
 from pyhangtrace.analyze import analyze
-from pyhangtrace.collect import host, process_groups, procfs, recording, stacks
+from pyhangtrace.collect import called_functions, host, nccl, process_groups, procfs, recording, stacks
+from pyhangtrace.collect.called_functions import Found
 from pyhangtrace.collect.guarded import GuardedReader
 from pyhangtrace.collect.looks import Looker, Seen
 from pyhangtrace.collect.recording import Counted, RecordProbes
@@ -38,15 +39,19 @@ _READY_S = 20.0  # a compilation from a cold disk on a busy machine
 _LOOK_S = 2.5
 _STEP_S = 1.0
 _ANSWER_S = 10.0
+_FUNCTIONS_S = 5.0  # may have to read the symbols of a gigabyte of libraries from disk
 _LEAST_S = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordOptions:
-    """For how long to record, and what stacks are weighed by: that decides which probes are attached."""
+    """For how long to record, what stacks are weighed by (that decides which probes are attached), and of which
+    families of functions (`called_functions.FAMILIES`) the calls are watched too.
+    """
 
     window_s: float
     metric: Metric = Metric.FUTEX
+    uprobes: tuple[str, ...] = ()
 
 
 def record(pids: Sequence[int], options: RecordOptions, *, progress: Progress | None = None) -> Recording:
@@ -76,15 +81,18 @@ class _Run:
             found.seen = [self._look()]
             found.check_permission()
             self._identify()
+            if self.options.uprobes:
+                probes.watch_calls(self._functions(members), self.options.uprobes)
             groups = self._groups()
-            opened_at = probes.wait_until_open(deadline_s=_READY_S)
+            opened_at = probes.open(deadline_s=_READY_S)
             if opened_at is None:
                 raise _unavailable(probes.why_not())
             many = f"{len(members)} processes" if len(members) != 1 else f"pid {members[0]}"
             self.progress(f"recording {many} for {self.options.window_s:g} s")
             seen = Snapshots(reader=self.reader, pids=found.living(members), opened_at=opened_at)
             seen.until(opened_at + self.options.window_s)
-            counted = probes.finish(deadline_s=_ANSWER_S)
+            communicators = self._communicators() if self.options.uprobes else {}
+            counted = probes.finish(deadline_s=_ANSWER_S, communicators=communicators)
         if isinstance(counted, SourceStatus):
             raise _unavailable(counted)
         after = self._groups()
@@ -98,6 +106,29 @@ class _Run:
         )
         report = analyze(found.evidence(unkillable=self.reader.usage().unkillable))
         return self._recording(report, counted, seen, _progress_of(groups, after), opened_at)
+
+    def _functions(self, members: Sequence[int]) -> dict[int, list[Found]]:
+        return called_functions.find(
+            self.reader, self.found.living(members), self.options.uprobes, deadline_s=_FUNCTIONS_S
+        )
+
+    def _communicators(self) -> dict[int, dict[int, str]]:
+        """What NCCL's memory says of the communicators that its calls name by address."""
+        found = self.found
+        picture, _ = nccl.collect(
+            self.reader,
+            found.living(found.group.members),
+            found.seen[-1].look.threads,
+            at_s=0.0,
+            deadline_s=_STEP_S,
+        )
+        return {
+            state.pid: {
+                each.address: f"rank {each.rank} of {each.n_ranks} in {each.comm_hash:#x}"
+                for each in state.communicators
+            }
+            for state in picture.states
+        }
 
     def _look(self, before: Seen | None = None) -> Seen:
         looker = Looker(
@@ -174,6 +205,7 @@ class _Run:
             threads=recording.threads(counted, seen, services),
             words=counted.words,
             off_cpu=counted.off_cpu,
+            calls=counted.calls,
             places=recording.places(counted, self.reader, deadline_s=_STEP_S),
             events=counted.events,
             stacks=seen.stacks,

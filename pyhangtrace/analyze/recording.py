@@ -37,6 +37,8 @@ _TITLES = {
     Metric.FAULTS: "page faults",
 }
 _SMALLEST_REST_S = 0.001
+_COLLECTIVES = "collectives"  # of the families of functions that uprobes watch
+_MOST_CALLS = 3
 
 
 # -- weighed stacks ------------------------------------------------------------------------------------------
@@ -269,6 +271,7 @@ def _row(recording: Recording, process: RecordedProcess, threads: Sequence[Recor
         block_bytes=process.block_bytes,
         collectives_per_s=rate,
         last_collective=last,
+        calls=_calls(recording, process.pid),
     )
 
 
@@ -307,20 +310,30 @@ def _sampled_io_wait(recording: Recording, pid: int) -> float | None:
 
 def _collectives(recording: Recording, pid: int) -> tuple[float | None, str]:
     counts = [count for count in recording.collectives if count.pid == pid]
-    calls = [
-        event
-        for event in recording.events
-        if event.kind is EventKind.CALL and event.pid == pid and event.text
-    ]
+    calls = [each.calls for each in recording.calls if each.pid == pid and each.family == _COLLECTIVES]
+    if calls:
+        told = [event for event in recording.events if event.kind is EventKind.CALL and event.pid == pid]
+        last = max(told, key=lambda event: event.at_s).text if told else ""
+        return sum(calls) / recording.window_s, last
     if not counts:
-        if not calls:
-            return None, _last_seen(recording, pid)
-        return len(calls) / recording.window_s, max(calls, key=lambda event: event.at_s).text
+        return None, _last_seen(recording, pid)
     done = sum(max(count.after - count.before, 0) for count in counts)
     newest = max(counts, key=lambda count: (count.after - count.before, count.after))
     what = newest.last or _last_seen(recording, pid)
     number = f"{what} #{newest.after}" if what else f"#{newest.after}"
     return done / recording.window_s, f"{number} of {newest.group}"
+
+
+def _calls(recording: Recording, pid: int) -> str:
+    """The functions in which most time was spent: `MPI_Allreduce 120 times, 1.50 s`."""
+    times: Counter[str] = Counter()
+    spent: dict[str, float] = defaultdict(float)
+    for each in recording.calls:
+        if each.pid == pid:
+            times[each.function] += each.calls
+            spent[each.function] += each.call_s
+    most = sorted(spent, key=lambda name: (-spent[name], name))[:_MOST_CALLS]
+    return "; ".join(f"{name} {times[name]} times, {spent[name]:.3f} s" for name in most)
 
 
 def _last_seen(recording: Recording, pid: int) -> str:

@@ -16,6 +16,18 @@ if TYPE_CHECKING:
     from pyhangtrace.render.result import RecordResult
 
 
+_FAMILIES = ("collectives", "cuda", "mutex")
+
+
+def families(_context: click.Context, _parameter: click.Parameter, value: str) -> tuple[str, ...]:
+    """Families of functions, joined by commas; anything else is a usage error."""
+    wanted = tuple(dict.fromkeys(part.strip() for part in value.split(",") if part.strip()))
+    for part in wanted:
+        if part not in _FAMILIES:
+            raise click.BadParameter(f"{part!r} is none of {', '.join(_FAMILIES)}")
+    return wanted
+
+
 @click.command(name="record", short_help="Say what a job does within a window.")
 @click.argument("pids", metavar="PID...", nargs=-1, required=True, callback=process_ids)
 @click.option(
@@ -44,6 +56,14 @@ if TYPE_CHECKING:
     type=click.Path(),
     help="Compare with an earlier recording, saved with -o FILE.hang.",
 )
+@click.option(
+    "--uprobes",
+    metavar="WHAT",
+    default="",
+    callback=families,
+    help="Watch calls too, each of which then takes 2 µs longer: collectives (NCCL, MPI, gloo), cuda "
+    "(synchronisation), mutex (of pthreads); several joined by commas.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the table as one JSON object.")
 def command(
     *,
@@ -52,6 +72,7 @@ def command(
     outputs: tuple[str, ...],
     metric: str,
     earlier: str | None,
+    uprobes: tuple[str, ...],
     as_json: bool,
 ) -> int:
     """Finds the job that PID belongs to and records for a while what all its processes do: futex waits and who
@@ -67,7 +88,7 @@ def command(
 
     recording = record(
         pids,
-        RecordOptions(window_s=duration, metric=Metric(metric)),
+        RecordOptions(window_s=duration, metric=Metric(metric), uprobes=uprobes),
         progress=lambda message: click.echo(message, err=True),
     )
     deliver_recording(analyzed(recording, before), files, as_json=as_json)

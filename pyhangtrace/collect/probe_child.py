@@ -63,6 +63,17 @@ class ProbeChild:
         """When it began to count (time.monotonic()), None if it did not."""
         return float(self._messages["at_s"]) if "at_s" in self._messages else None
 
+    def wait_until_attached(self, *, deadline_s: float) -> bool:
+        """Of a child that waits to be told: until it could count; False if it does not by then, or never will."""
+        if self._child is None:
+            return False
+        self._read_until(("attached", "unavailable"), time.monotonic() + deadline_s)
+        return "attached" in self._messages
+
+    def open(self) -> None:
+        """Lets a child count that waits to be told."""
+        self._write(b"g")
+
     def wait_until_open(self, *, deadline_s: float) -> bool:
         """Waits until the probes count; False if they do not by then, or never will."""
         if self._child is None:
@@ -139,10 +150,13 @@ class ProbeChild:
         return any(name in self._messages for name in wanted)
 
     def _tell_to_stop(self) -> None:
+        self._write(b"s")
+
+    def _write(self, byte: bytes) -> None:
         assert self._child is not None
         assert self._child.stdin is not None
         try:
-            os.write(self._child.stdin.fileno(), b"s")
+            os.write(self._child.stdin.fileno(), byte)
         except BrokenPipeError:
             pass  # its window has ended by itself
 

@@ -7,9 +7,11 @@ import binascii
 import signal
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from pyhangtrace.collect import called_functions
+from pyhangtrace.collect.called_functions import FUNCTIONS, Found
 from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
 from pyhangtrace.collect.probe_child import ProbeChild, room_for_threads
 from pyhangtrace.collect.procfs import printable
@@ -18,6 +20,7 @@ from pyhangtrace.model.evidence import SourceStatus
 from pyhangtrace.model.kinds import SourceState
 from pyhangtrace.model.probes import WakerCount
 from pyhangtrace.model.recording import (
+    CallSums,
     EventKind,
     Metric,
     OffCpu,
@@ -27,13 +30,14 @@ from pyhangtrace.model.recording import (
     TimedEvent,
     WordWaits,
 )
-from pyhangtrace.probes import activity_events, events, launch
+from pyhangtrace.probes import activity_events, calls_events, events, launch
 from pyhangtrace.probes import result as results
 from pyhangtrace.probes.result import ThreadProbe
 
 MAPPING_NAMES_TASK = "mapping names"
 FUTEX_SOURCE = "futex and page-fault probes"
 ACTIVITY_SOURCE = "activity probes"
+CALLS_SOURCE = "uprobes"
 LONG_WAIT_S = 0.001  # what is on the time line one by one
 _OPERATIONS = {0: "wait", 6: "lock_pi", 9: "wait_bitset", 11: "wait_requeue_pi", 13: "lock_pi2", 64: "waitv"}
 _LOST = {
@@ -47,6 +51,9 @@ _LOST = {
     "stack": "times off the CPU without a kernel stack",
     "io": "block I/O requests that are in no sum",
     "activity": "signals, exits and blocks that are not on the time line",
+    "call": "calls that found no room or lie too deep in others",
+    "call_sum": "calls that are in no sum",
+    "call_event": "calls that are not on the time line",
 }
 
 
@@ -62,6 +69,7 @@ class Counted:
     words: tuple[WordWaits, ...] = ()
     places: tuple[tuple[int, int, int, int, int], ...] = ()  # process, thread, address, minor, major
     off_cpu: tuple[OffCpu, ...] = ()
+    calls: tuple[CallSums, ...] = ()
     io: dict[int, tuple[int, int]] = field(default_factory=dict)  # process -> requests, bytes
     events: tuple[TimedEvent, ...] = ()
     lost: tuple[tuple[str, int], ...] = ()
@@ -73,54 +81,85 @@ class RecordProbes:
 
     def __init__(self, pids: Sequence[int], *, window_s: float, metric: Metric) -> None:
         self._pids = tuple(dict.fromkeys(pids))
-        room = room_for_threads(self._pids)
+        self._window_s = window_s
+        self._calls: ProbeChild | None = None
+        self._no_calls: SourceStatus | None = None
         wants = ["words", "timeline"]
         if metric is Metric.FAULTS:
             wants.append("places")
         more = ["timeline", "off cpu"] if metric is Metric.OFFCPU else ["timeline"]
 
-        def child(program: str, wants: Sequence[str], source: str) -> ProbeChild:
-            request = launch.request(
-                self._pids,
-                window_s=window_s + 5,  # we end it; this is for when we cannot
-                max_threads=room,
-                program=program,
-                wants=wants,
-                long_wait_ns=int(LONG_WAIT_S * 1e9),
+        self.futex = self._child("window", wants, FUTEX_SOURCE)
+        self.activity = self._child("activity", more, ACTIVITY_SOURCE)
+
+    def _child(self, program: str, wants: Sequence[str], source: str, **more: Any) -> ProbeChild:
+        request = launch.request(
+            self._pids,
+            window_s=self._window_s + 5,  # we end it; this is for when we cannot
+            max_threads=room_for_threads(self._pids),
+            program=program,
+            wants=wants,
+            long_wait_ns=int(LONG_WAIT_S * 1e9),
+            waits=True,
+            **more,
+        )
+        return ProbeChild(request, source=source)
+
+    def watch_calls(self, found: Mapping[int, Sequence[Found]], families: Sequence[str]) -> None:
+        """Loads uprobes for these functions of the targets too."""
+        if found:
+            self._calls = self._child(
+                "calls",
+                ["timeline"],
+                CALLS_SOURCE,
+                places=called_functions.places(found),
+                sites=called_functions.sites(found, calls_events.NO_OBJECT),
             )
-            return ProbeChild(request, source=source)
+        else:
+            reason = f"no process has a function of: {', '.join(families)}"
+            self._no_calls = SourceStatus(source=CALLS_SOURCE, state=SourceState.ABSENT, reason=reason)
 
-        self.futex = child("window", wants, FUTEX_SOURCE)
-        self.activity = child("activity", more, ACTIVITY_SOURCE)
-
-    def wait_until_open(self, *, deadline_s: float) -> float | None:
-        """When both count (time.monotonic()), or the futex probes alone where the others cannot; else None."""
-        if not self.futex.wait_until_open(deadline_s=deadline_s):
+    def open(self, *, deadline_s: float) -> float | None:
+        """Lets all of them count at the same moment, and returns that (time.monotonic()). Those that cannot are left
+        out; None if the futex probes are among them.
+        """
+        if not self.futex.wait_until_attached(deadline_s=deadline_s):
             return None
-        self.activity.wait_until_open(deadline_s=deadline_s)
-        opened = [at for at in (self.futex.opened_at, self.activity.opened_at) if at is not None]
-        return max(opened)
+        others = [child for child in (self.activity, self._calls) if child is not None]
+        ready = [self.futex, *(child for child in others if child.wait_until_attached(deadline_s=deadline_s))]
+        for child in ready:
+            child.open()
+        for child in ready:
+            child.wait_until_open(deadline_s=deadline_s)
+        opened = [at for child in ready if (at := child.opened_at) is not None]
+        return max(opened) if self.futex.opened_at is not None else None
 
     def why_not(self) -> SourceStatus:
         """Why the futex probes do not count."""
         answer = self.futex.result(deadline_s=0)
         return answer if isinstance(answer, SourceStatus) else self.futex.status(SourceState.USED, "")
 
-    def finish(self, *, deadline_s: float) -> Counted | SourceStatus:
-        """Ends the windows and returns what was counted, or why the futex probes have nothing."""
+    def finish(
+        self, *, deadline_s: float, communicators: Mapping[int, Mapping[int, str]]
+    ) -> Counted | SourceStatus:
+        """Ends the windows and returns what was counted, or why the futex probes have nothing. `communicators`: for
+        each process what is known of those, by handle.
+        """
         counted = self.futex.result(deadline_s=deadline_s, minimum_s=0)
         more = self.activity.result(deadline_s=deadline_s, minimum_s=0)
+        calls = self._calls.result(deadline_s=deadline_s, minimum_s=0) if self._calls else self._no_calls
         if isinstance(counted, SourceStatus):
             return counted
         try:
-            return _decoded(self._pids, counted, more)
+            return _with_calls(_decoded(self._pids, counted, more), calls, counted, communicators)
         except (binascii.Error, KeyError, TypeError, ValueError) as error:
             return self.futex.status(SourceState.FAILED, f"the probes' counts cannot be decoded: {error}")
 
     def close(self) -> None:
         """Ends the children, and with them whatever they had attached."""
-        self.futex.close()
-        self.activity.close()
+        for child in (self.futex, self.activity, self._calls):
+            if child is not None:
+                child.close()
 
     def __enter__(self) -> RecordProbes:
         return self
@@ -295,6 +334,57 @@ def _io(more: Mapping[str, Any]) -> dict[int, tuple[int, int]]:
         requests, size = found.get(sums.tgid, (0, 0))
         found[sums.tgid] = (requests + sums.requests, size + 512 * sums.sectors)
     return found
+
+
+def _with_calls(
+    found: Counted,
+    calls: Mapping[str, Any] | SourceStatus | None,
+    counted: Mapping[str, Any],
+    communicators: Mapping[int, Mapping[int, str]],
+) -> Counted:
+    if calls is None:
+        return found
+    if isinstance(calls, SourceStatus):
+        return replace(found, coverage=(*found.coverage, calls))
+    lost = dict(zip(calls_events.LostCalls._fields, calls["lost"], strict=True))
+    lost["call_event"] += calls["untold"] // calls_events.CALL_EVENT.size
+    sums = tuple(
+        CallSums(
+            pid=each.tgid,
+            tid=each.tid,
+            function=FUNCTIONS[each.site].name,
+            family=FUNCTIONS[each.site].family,
+            object=each.object,
+            calls=each.calls,
+            call_s=each.call_ns / 1e9,
+            longest_s=each.longest_ns / 1e9,
+        )
+        for each in sorted(calls_events.sum_records(_table(calls, "call_sums")))
+    )
+    told = [
+        TimedEvent(
+            kind=EventKind.CALL,
+            pid=event.tgid,
+            tid=event.tid,
+            at_s=(event.at_ns - counted["opened_ns"]) / 1e9,
+            took_s=event.took_ns / 1e9,
+            number=event.result,
+            text=called_functions.describe(event.site, event.arguments, communicators.get(event.tgid, {})),
+        )
+        for event in calls_events.event_records(_table(calls, "timeline"))
+    ]
+    reason = f"counted for {calls['window_s']:.2f} s"
+    return replace(
+        found,
+        cpu_s=found.cpu_s + calls["cpu_s"],
+        calls=sums,
+        events=tuple(sorted((*found.events, *told), key=lambda event: (event.at_s, event.pid, event.tid))),
+        lost=(*found.lost, *((_LOST[name], count) for name, count in lost.items() if count)),
+        coverage=(
+            *found.coverage,
+            SourceStatus(source=CALLS_SOURCE, state=SourceState.USED, reason=reason),
+        ),
+    )
 
 
 # -- threads -------------------------------------------------------------------------------------------------

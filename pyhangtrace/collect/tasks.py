@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pyhangtrace.collect import (
     arguments,
+    called_functions,
     connections,
     descriptors,
     gpu,
@@ -60,5 +61,6 @@ TASKS: dict[str, Task] = {
     gpu_driver.CUDA_TASK: gpu_driver.cuda_task,
     nccl_version.VERSION_TASK: nccl_version.version_task,
     ras.SETTINGS_TASK: ras.settings_task,
+    called_functions.CALLED_FUNCTIONS_TASK: called_functions.called_functions_task,
     recording.MAPPING_NAMES_TASK: recording.mapping_names_task,
 }

@@ -163,6 +163,22 @@ class StackSample:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CallSums:
+    """Calls of one function by one thread that returned within the window. `object` is what they worked on: the address
+    of a mutex, a communicator's handle, a stream; 0 where that is not an argument of its own.
+    """
+
+    pid: int
+    tid: int
+    function: str
+    family: str
+    object: int
+    calls: int
+    call_s: float
+    longest_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FaultCount:
     """What the kernel had counted for a process at that moment."""
 
@@ -210,6 +226,7 @@ class Recording:
     words: tuple[WordWaits, ...] = ()
     off_cpu: tuple[OffCpu, ...] = ()
     places: tuple[PlaceFaults, ...] = ()
+    calls: tuple[CallSums, ...] = ()
     events: tuple[TimedEvent, ...] = ()
     stacks: tuple[tuple[Frame, ...], ...] = ()  # innermost first
     samples: tuple[StackSample, ...] = ()

@@ -68,6 +68,7 @@ class SummaryRow:
     block_bytes: int
     collectives_per_s: float | None
     last_collective: str
+    calls: str = ""  # of functions watched by uprobes, those with the most time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

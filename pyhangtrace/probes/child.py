@@ -2,6 +2,7 @@
 
 Standard input and output are its only connection. It prints one JSON object a line:
 
+    {"attached": true}        only where it was asked to wait: a byte "g" lets it count
     {"ready": true, ...}      attached, counting from now on
     {"result": {...}}         counted; detaching begins
     {"detached_s": 0.4}       nothing is attached any more
@@ -72,6 +73,7 @@ class Watcher:
 
     def __init__(self, parent: int) -> None:
         self.stop = threading.Event()
+        self.go = threading.Event()
         self._counting = threading.Event()
         self._parent = parent
         self._parent_fd = os.pidfd_open(parent)
@@ -89,6 +91,9 @@ class Watcher:
         poll.register(self._parent_fd, select.POLLIN)
         while True:
             ready = {fd for fd, _ in poll.poll()}
+            if 0 in ready and self._parent_fd not in ready and os.read(0, 1) == b"g":
+                self.go.set()
+                continue
             # Leaving at once is clean: the kernel detaches what the descriptors of a dead process held.
             if self._parent_fd in ready or not self._counting.is_set():
                 os._exit(0)
@@ -133,6 +138,9 @@ def main(arguments: list[str]) -> None:
         os._exit(0)
     _raise_descriptor_limit()
     running = _attach(bcc, request)
+    if request.waits:
+        speaker.say({"attached": True})
+        watcher.go.wait()
     watcher.begin()
     running.open()
     speaker.say({"ready": True, "at_s": time.monotonic(), "cpu_s": time.process_time()})
@@ -173,6 +181,21 @@ def _attach(bcc: ModuleType, request: launch.Request) -> Attached:
             max_threads=request.max_threads,
             wants=wants,
             long_wait_ns=request.long_wait_ns,
+        )
+    if request.program == "calls":
+        from pyhangtrace.probes.calls import Calls, Place, Site
+
+        return Calls(
+            bcc,
+            request.pids,
+            max_threads=request.max_threads,
+            wants=wants,
+            long_wait_ns=request.long_wait_ns,
+            places=[Place(path=path, offset=offset, pid=pid) for path, offset, pid in request.places],
+            sites=[
+                Site(pid=pid, address=address, number=number, object=of, told=told)
+                for pid, address, number, of, told in request.sites
+            ],
         )
     return window.Window(
         bcc,

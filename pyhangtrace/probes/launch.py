@@ -21,8 +21,11 @@ _START = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One window. `program` is the BPF source to run: "window" (with `calls`), or "activity". `wants` is what of it,
-    as that says. `parent` is the process with which the child ends.
+    """One window.
+
+    `program` is the BPF source to run: "window" (with `calls`), "activity", or "calls" (with `places` and `sites`, the
+    values of `calls.Place` and `calls.Site`). `wants` is what of it, as that says. `waits`: it counts when it is told
+    to. `parent` is the process with which the child ends.
     """
 
     pids: tuple[int, ...]
@@ -32,6 +35,9 @@ class Request:
     program: str = "window"
     wants: tuple[str, ...] = ()
     long_wait_ns: int = 0
+    waits: bool = False
+    places: tuple[tuple[str, int, int], ...] = ()
+    sites: tuple[tuple[int, int, int, int, bool], ...] = ()
     parent: int
 
     def command(self) -> list[str]:
@@ -56,6 +62,9 @@ def request(
     program: str = "window",
     wants: Sequence[str] = (),
     long_wait_ns: int = 0,
+    waits: bool = False,
+    places: Sequence[tuple[str, int, int]] = (),
+    sites: Sequence[tuple[int, int, int, int, bool]] = (),
 ) -> Request:
     """A request of this process."""
     return Request(
@@ -66,6 +75,9 @@ def request(
         program=program,
         wants=tuple(wants),
         long_wait_ns=long_wait_ns,
+        waits=waits,
+        places=tuple(places),
+        sites=tuple(sites),
         parent=os.getpid(),
     )
 

@@ -71,8 +71,6 @@ def _metadata(what: str, pid: int, tid: int, **arguments: object) -> dict[str, A
 def _timeline(recording: Recording) -> Iterable[dict[str, Any]]:
     names = {(thread.pid, thread.tid): thread.name for thread in recording.threads}
     for event in recording.events:
-        if event.kind is EventKind.CALL:
-            continue
         arguments: dict[str, Any] = {}
         if event.kind in (EventKind.FUTEX_WAIT, EventKind.MAJOR_FAULT) and event.number is not None:
             arguments["address"] = f"{event.number:#x}"
@@ -80,7 +78,7 @@ def _timeline(recording: Recording) -> Iterable[dict[str, Any]]:
             waker = names.get((event.pid, event.waker), "")
             arguments["woken by"] = f"{clean(waker)} ({event.waker})".strip()
         common = {
-            "name": clean(event.text) if event.kind is EventKind.SIGNAL else _NAMES[event.kind],
+            "name": _NAMES.get(event.kind) or clean(event.text),
             "cat": event.kind.value,
             "pid": event.pid,
             "tid": event.tid,

@@ -74,6 +74,8 @@ def _details(rows: Sequence[SummaryRow], style: Style) -> Iterable[str]:
             said.append(f"waker: {clean(row.waker)}")
         if row.last_collective:
             said.append(f"last collective: {clean(row.last_collective)}")
+        if row.calls:
+            said.append(f"calls: {clean(row.calls)}")
         if row.block_bytes:
             said.append(f"block I/O: {size(row.block_bytes)}")
         if said:

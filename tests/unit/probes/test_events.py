@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import pyhangtrace.probes
-from pyhangtrace.probes import activity_events, events
+from pyhangtrace.probes import activity_events, calls_events, events
 
 INCLUDE = Path(pyhangtrace.probes.__file__).parent / "headers" / "include"
 
@@ -113,6 +113,18 @@ STRUCTURES = {
         "io_sums": (activity_events.IO_SUMS, ["requests", "sectors"]),
         "activity": (activity_events.ACTIVITY, list(activity_events.Activity._fields)),
     },
+    "calls_events.h": {
+        "site_key": (calls_events.SITE_KEY, ["address", "tgid", "unused"]),
+        "site": (calls_events.SITE, ["number", "object", "told", "unused"]),
+        "call_key": (calls_events.CALL_KEY, ["object", "tid", "tgid", "site", "unused"]),
+        "call_sums": (calls_events.CALL_SUMS, ["calls", "call_ns", "longest_ns"]),
+        "call_event": (
+            calls_events.CALL_EVENT,
+            ["at_ns", "took_ns"]
+            + [f"arguments[{n}]" for n in range(calls_events.ARGUMENTS)]
+            + ["tid", "tgid", "site", "result"],
+        ),
+    },
 }
 CONSTANTS = {
     "window_events.h": {
@@ -131,6 +143,12 @@ CONSTANTS = {
         "ACTIVITY_OFF": activity_events.ACTIVITY_OFF,
         **{f"LOST_{name.upper()}": n for n, name in enumerate(activity_events.LostActivity._fields)},
         "LOST_ACTIVITY_KINDS": len(activity_events.LostActivity._fields),
+    },
+    "calls_events.h": {
+        "CALL_ARGUMENTS": calls_events.ARGUMENTS,
+        "NO_OBJECT": calls_events.NO_OBJECT,
+        **{f"LOST_{name.upper()}": n for n, name in enumerate(calls_events.LostCalls._fields)},
+        "LOST_CALL_KINDS": len(calls_events.LostCalls._fields),
     },
 }
 
