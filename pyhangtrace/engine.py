@@ -30,6 +30,7 @@ from pyhangtrace.collect import (
 )
 from pyhangtrace.collect.guarded import GuardedReader
 from pyhangtrace.collect.looks import Looker
+from pyhangtrace.collect.memory_facts import MemoryWatch
 from pyhangtrace.collect.ras_gate import RasMode
 from pyhangtrace.collect.tasks import TASKS
 from pyhangtrace.discover import recognise, roles
@@ -48,6 +49,7 @@ _FIRST_LOOK_S = 2.5  # may have to read the symbols of a gigabyte of libraries f
 _PROBES_READY_S = 0.85  # of the whole run, when the window itself is over sooner
 _PROBE_WINDOW_S = 0.5  # probes slow the system calls of the whole machine a little: never longer
 _WEIGH_S = 0.4
+_SHM_S = 0.2
 _GROUPS_S = 1.0
 _NCCL_S = 1.0
 _LINES_S = 2.0  # asked for by name, and after all that the verdict needs
@@ -125,6 +127,7 @@ class _Run:
     proc_root: str
     cpu_before: float = field(default_factory=time.process_time)
     found: Findings = field(init=False)
+    memory: MemoryWatch | None = None
     attached_s: float = 0.0
     said: set[str] = field(default_factory=set)
 
@@ -225,6 +228,9 @@ class _Run:
             left=self._left,
             proc_root=self.proc_root,
         )
+        self.memory = MemoryWatch(
+            found.living(found.group.members), found.host.cgroup, proc_root=self.proc_root
+        )
 
     def _later_looks(self) -> None:
         fixed = self.options.window_s
@@ -300,6 +306,13 @@ class _Run:
         memories, status = smaps.exact(self.reader, members, deadline_s=self._left(_WEIGH_S))
         facts.update({pid: replace(facts[pid], memory=memory) for pid, memory in memories.items()})
         self.found.coverage.append(status)
+        if self.memory is not None and self.found.host is not None:
+            self.found.memory = self.memory.finish(
+                self.reader,
+                mapped=self.found.host.mappings,
+                shown=self.found.host.mapped,
+                deadline_s=self._left(_SHM_S),
+            )
 
     def _finish_probes(self, window: probes.ProbeRun) -> None:
         if not self.options.bpf:

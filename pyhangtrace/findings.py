@@ -18,6 +18,7 @@ from pyhangtrace.model.errors import NotPermitted
 from pyhangtrace.model.evidence import Evidence, JobFacts, SourceStatus
 from pyhangtrace.model.host import HostFacts
 from pyhangtrace.model.kinds import Role
+from pyhangtrace.model.memory import MemoryFacts
 from pyhangtrace.model.nccl import NcclPicture
 from pyhangtrace.model.probes import ProbeEvidence
 from pyhangtrace.model.process_table import ProcessTable
@@ -48,6 +49,7 @@ class Findings:
     nccl_status: SourceStatus | None = None
     ras: RasAnswer | None = None
     source: tuple[SourcePlace, ...] = ()
+    memory: MemoryFacts | None = None
     coverage: list[SourceStatus] = field(default_factory=list)
 
     @property
@@ -139,6 +141,7 @@ class Findings:
             probes=self.probed,
             mapped_files=host.mapped if host else (),
             cgroup=host.cgroup if host else None,
+            memory=self.memory,
             gpus=host.gpus.devices if host else (),
             gpu_driver=host.gpus.driver if host else None,
             cuda=host.gpus.processes if host else (),

@@ -17,6 +17,7 @@ EXIT_INTERNAL = 70
 _COMMANDS = {
     "attach": "pyhangtrace.cli.attach",
     "record": "pyhangtrace.cli.record",
+    "memory": "pyhangtrace.cli.memory",
     "report": "pyhangtrace.cli.report",
     "demo": "pyhangtrace.cli.demo",
     "doctor": "pyhangtrace.cli.doctor",

@@ -207,7 +207,10 @@ class GuardedReader:
                 attempt.end = CRASHED
                 return attempt
             if message is None:
-                for tid, wait in _by_silence(helper.blocked(), signs, began):
+                blocked_now = helper.blocked()
+                # Whoever is seen at work, if only in a walk that takes long, is not stuck.
+                signs.update(dict.fromkeys(signs.keys() - blocked_now.keys(), time.monotonic()))
+                for tid, wait in _by_silence(blocked_now, signs, began):
                     silent_s = time.monotonic() - signs.get(tid, began)
                     patience = 1 if reason_of(wait) == MMAP_LOCK_HELD else _IO_PATIENCE
                     if silent_s >= patience * self._stuck_after_s:

@@ -23,6 +23,7 @@ class Host:
     gpus: gpus.Gpus
     mapped: tuple[MappedFile, ...]
     frameworks: Mapping[int, tuple[str, ...]]
+    mappings: Mapping[int, Sequence[maps.FileMapping]]  # big files, by process
     coverage: tuple[SourceStatus, ...]
 
 
@@ -56,5 +57,6 @@ def collect(
         gpus=devices,
         mapped=shared,
         frameworks=frameworks,
+        mappings={pid: files for pid, (_, files) in mapped.items()},
         coverage=(log, *devices.coverage),
     )

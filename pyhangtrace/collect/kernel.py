@@ -13,6 +13,11 @@ from pyhangtrace.collect.procfs import PROC, fields, kilobytes, printable, read_
 from pyhangtrace.model.host import CgroupFacts, HostFacts, OomKill, PressureFacts
 
 _KILLED = re.compile(r"[Kk]illed process (\d+) \((.*?)\)")
+# mm/oom_kill.c (dump_oom_victim): "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0,
+# oom_memcg=/job,task_memcg=/job/rank3,task=python3,pid=77,uid=0" (Linux 4.19), before the line that names the victim.
+_CONSTRAINT = re.compile(r"oom-kill:constraint=(\w+).*,task=(.*),pid=(\d+),uid=\d+$")
+_LIMIT_OF = re.compile(r",oom_memcg=([^,]*)")
+_TASK_GROUP = re.compile(r",task_memcg=([^,]*)")
 _OOM = re.compile(r"(Out of memory|Memory cgroup out of memory|oom)", re.IGNORECASE)
 _XID = re.compile(r"NVRM: Xid .*")
 _MAX_RECORDS = 50_000
@@ -129,7 +134,8 @@ def note(
     text = rest.partition(b"\n")[0].decode(errors="replace")
     killed = _KILLED.search(text)
     fault = _XID.search(text)
-    if killed is None and fault is None:
+    constraint = _CONSTRAINT.search(text)
+    if killed is None and fault is None and constraint is None:
         return
     age_s = None
     stamp = head.split(b",")
@@ -137,9 +143,33 @@ def note(
         age_s = max(0.0, round(uptime_s - int(stamp[2]) / 1e6, 1))
     if since_s_ago is not None and age_s is not None and age_s > since_s_ago + 1.0:
         return
-    if killed is not None and _OOM.search(text):
+    if constraint is not None:
+        limit, group = _LIMIT_OF.search(text), _TASK_GROUP.search(text)
         kills.append(
-            OomKill(pid=int(killed[1]), comm=printable(killed[2]), text=printable(text), age_s=age_s)
+            OomKill(
+                pid=int(constraint[3]),
+                comm=printable(constraint[2]),
+                text=printable(text),
+                age_s=age_s,
+                constraint=constraint[1],
+                limit_of=printable(limit[1]) if limit is not None else None,
+                cgroup=printable(group[1]) if group is not None else None,
+            )
+        )
+    elif killed is not None and _OOM.search(text):
+        pid = int(killed[1])
+        # The line before it says whose limit it was; this one how large the process had become.
+        announced = kills.pop() if kills and kills[-1].pid == pid and kills[-1].constraint else None
+        kills.append(
+            OomKill(
+                pid=pid,
+                comm=printable(killed[2]),
+                text=printable(text),
+                age_s=age_s,
+                constraint=announced.constraint if announced is not None else None,
+                limit_of=announced.limit_of if announced is not None else None,
+                cgroup=announced.cgroup if announced is not None else None,
+            )
         )
     if fault is not None:
         xids.append(printable(fault[0]))

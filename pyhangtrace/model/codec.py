@@ -17,7 +17,7 @@ from pyhangtrace.model.evidence import Evidence
 from pyhangtrace.model.recording import SCHEMA as RECORDING_SCHEMA
 from pyhangtrace.model.recording import Recording
 from pyhangtrace.model.report import SCHEMA as REPORT_SCHEMA
-from pyhangtrace.model.report import Report
+from pyhangtrace.model.report import MemoryAnswer, Report
 from pyhangtrace.model.weighted import RecordingSummary
 
 SUMMARY_SCHEMA = "hangtrace.recording-summary/1"
@@ -29,6 +29,11 @@ MAX_BUNDLE_BYTES = 1 << 30
 def report_to_json(report: Report) -> bytes:
     """The report as one indented JSON object, with a newline at the end."""
     return msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n"
+
+
+def memory_to_json(answer: MemoryAnswer) -> bytes:
+    """The answer of `hangtrace memory` as one indented JSON object, with a newline at the end."""
+    return msgspec.json.format(msgspec.json.encode(answer), indent=2) + b"\n"
 
 
 def report_from_json(data: bytes) -> Report:

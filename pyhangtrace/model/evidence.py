@@ -14,6 +14,7 @@ from pyhangtrace.model.gpu import CudaProcess, DriverFacts, GpuFacts
 from pyhangtrace.model.groups import GroupWait, MpiFacts, ProcessGroupFacts
 from pyhangtrace.model.host import CgroupFacts, HostFacts, MappedFile
 from pyhangtrace.model.kinds import SourceState
+from pyhangtrace.model.memory import MemoryFacts
 from pyhangtrace.model.nccl import NcclPicture
 from pyhangtrace.model.open_files import FdFacts, FileLock, IpcFacts, LockFile
 from pyhangtrace.model.probes import ProbeEvidence
@@ -90,6 +91,7 @@ class Evidence:
     probes: tuple[tuple[int, ProbeEvidence], ...] = ()
     mapped_files: tuple[MappedFile, ...] = ()
     cgroup: CgroupFacts | None = None
+    memory: MemoryFacts | None = None
     gpus: tuple[GpuFacts, ...] = ()
     gpu_driver: DriverFacts | None = None
     cuda: tuple[CudaProcess, ...] = ()

@@ -57,6 +57,11 @@ class OomKill:
     comm: str
     text: str
     age_s: float | None = None  # before the evidence was taken
+    constraint: str | None = (
+        None  # "CONSTRAINT_MEMCG": a group's limit, "CONSTRAINT_NONE": all of the machine's memory
+    )
+    limit_of: str | None = None  # the control group whose limit was met
+    cgroup: str | None = None  # that of the process
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

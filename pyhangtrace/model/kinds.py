@@ -174,6 +174,7 @@ class MemoryVerdict(str, Enum):
     THRASH = "thrash"
     OOM_KILLED = "oom_killed"
     SHM_FULL = "shm_full"
+    SWAP = "swap"
 
 
 class MemoryMode(str, Enum):

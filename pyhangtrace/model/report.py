@@ -140,6 +140,9 @@ class ReportMemory:
     hugetlb: int | None = None
     page_tables: int | None = None
     major_faults_per_s: float | None = None
+    unique: int | None = None  # pages that no other member has
+    driver: int | None = None  # mappings of device memory, which RSS does not count
+    read_bytes_per_s: float | None = None  # from disk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -318,8 +321,79 @@ class Collective(msgspec.Struct, frozen=True, kw_only=True, rename={"sources": "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryFile:
+    """A file, or shared segment, that members map. `resident` is what memory holds of it, `mapped_by` whose mappings
+    have how many bytes, `in_rss` how much of it is in the RSS of all of them together (where page tables were read).
+    """
+
+    path: str
+    kind: str  # file, shmem, hugetlb
+    size: int | None
+    resident: int | None
+    mapped_by: dict[str, int]
+    in_rss: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OomVictim:
+    """A process that was killed for want of memory: when, at whose limit, and how that is known."""
+
+    pid: int
+    rank: int | None
+    name: str
+    ago_s: float | None
+    limit_of: str  # "the machine", or the path of a control group
+    proof: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BookEntry:
+    """One line of the books of a control group. `remark` says what it is, or where it may come from."""
+
+    name: str
+    size: int
+    remark: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CgroupBooks:
+    """What a control group is charged with, in parts that add up to `usage` but for `residue`. `others` are processes
+    in it that do not belong to the job.
+    """
+
+    path: str
+    version: int
+    usage: int
+    limit: int | None
+    entries: tuple[BookEntry, ...]
+    residue: int
+    others: int | None
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loading:
+    """A set of files that is being read. `done` is what the page cache has of them; None in the rate: nothing tells."""
+
+    files: str  # "/models/x/model-*.safetensors"
+    count: int
+    current: tuple[str, ...]
+    readers: tuple[int, ...]
+    total: int
+    done: int | None
+    rate_bytes_per_s: float | None
+    eta_s: float | None
+    summary: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryReport:
-    """Whether memory has anything to do with it, in numbers."""
+    """Whether memory has anything to do with it, in numbers.
+
+    `explanation` is one line about the sum of RSS. `shared` and `unique` are parts of what the group holds that several
+    members or a single one have, `outsiders` what processes outside of the job are counted for in PSS; they are known
+    where page tables were read, and `complete` says whether of all members.
+    """
 
     verdict: MemoryVerdict
     rss_sum: int | None = None
@@ -334,6 +408,20 @@ class MemoryReport:
     cgroup_current: int | None = None
     oom_kills: int | None = None
     summary: str = ""
+    explanation: str = ""
+    complete: bool = True
+    shared: int | None = None
+    unique: int | None = None
+    outsiders: int | None = None
+    pss_sum: int | None = None
+    hugetlb: int | None = None
+    page_tables: int | None = None
+    files: tuple[MemoryFile, ...] = ()
+    oom: tuple[OomVictim, ...] = ()
+    books: CgroupBooks | None = None
+    loading: tuple[Loading, ...] = ()
+    evidence: tuple[str, ...] = ()
+    cleared: tuple[Cleared, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -383,3 +471,35 @@ class Report:
     coverage: tuple[Coverage, ...]
     cost: ReportCost
     ras: RasAnswer | None = None  # NCCL's own view of the job, where it was asked
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryProcess:
+    """One process in the answer of `hangtrace memory`. `problem`: why page tables of it were not, or not all, read."""
+
+    pid: int
+    rank: int | None
+    role: Role
+    name: str
+    memory: ReportMemory
+    problem: str | None = None
+    problem_tid: int | None = None
+
+
+MEMORY_SCHEMA = "hangtrace.memory/1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryAnswer:
+    """What `hangtrace memory --json` prints; `memory` is the same object as in a report."""
+
+    schema: str = MEMORY_SCHEMA
+    tool_version: str
+    host: str
+    taken_at: str
+    attached_to: tuple[int, ...]
+    window_s: float
+    memory: MemoryReport
+    processes: tuple[MemoryProcess, ...]
+    coverage: tuple[Coverage, ...]
+    cost: ReportCost

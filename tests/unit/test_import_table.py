@@ -24,6 +24,7 @@ ALL = frozenset(
         "findings",
         "engine",
         "recorder",
+        "weighing",
     }
     | {"live", "cluster", "demo", "cli", "_native"}
 )
@@ -37,8 +38,9 @@ TABLE: dict[str, frozenset[str]] = {
     "importers": frozenset({"model"}),
     "render": frozenset({"model"}),
     "findings": frozenset({"model", "discover", "collect"}),
-    "engine": ALL - {"cli", "live", "cluster", "demo", "recorder"},
-    "recorder": ALL - {"cli", "live", "cluster", "demo", "engine"},
+    "engine": ALL - {"cli", "live", "cluster", "demo", "recorder", "weighing"},
+    "recorder": ALL - {"cli", "live", "cluster", "demo", "engine", "weighing"},
+    "weighing": ALL - {"cli", "live", "cluster", "demo", "engine", "recorder", "render"},
     "live": frozenset({"model", "render", "engine"}),
     "cluster": frozenset({"model", "engine"}),
     "demo": frozenset(),

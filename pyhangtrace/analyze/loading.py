@@ -1,0 +1,126 @@
+"""Files that are being read: how far, how fast, and how long it may still take. Slow is not hung."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from pyhangtrace.analyze.memory_window import Window
+from pyhangtrace.model.memory import LoadedFile
+from pyhangtrace.model.quantities import size
+from pyhangtrace.model.report import Loading
+
+_DIGITS = re.compile(r"\d+")
+_MOST_NAMED = 4
+
+
+def loading(files: Sequence[LoadedFile], window: Window | None) -> tuple[Loading, ...]:
+    """Sets of files of which some were read within the window, or are read half and were not touched in it."""
+    if window is None:
+        return ()
+    sets: dict[str, list[LoadedFile]] = {}
+    for file in files:
+        sets.setdefault(_mask(file.path), []).append(file)
+    found = [_progress(mask, members, window) for mask, members in sorted(sets.items())]
+    return tuple(one for one in found if one is not None)
+
+
+def _mask(path: str) -> str:
+    folder, slash, name = path.rpartition("/")
+    return folder + slash + _DIGITS.sub("*", name)
+
+
+def _progress(mask: str, files: list[LoadedFile], window: Window) -> Loading | None:
+    users = tuple(sorted({pid for file in files for pid in (*file.readers, *file.mappers)}))
+    grown = sum(
+        max(0, file.cached_after - file.cached_before)
+        for file in files
+        if file.cached_before is not None and file.cached_after is not None
+    )
+    # The same bytes may be read by many; what they got through together is what their positions say of the furthest.
+    walked = sum(
+        max((end - start for _, start, end in file.positions), default=0)
+        for file in files
+        if any(end > start for _, start, end in file.positions)
+    )
+    moved = max(grown, walked)
+    total = sum(file.size for file in files)
+    cached = [file.cached_after for file in files]
+    done = sum(value for value in cached if value is not None) if None not in cached else None
+    current = [file for file in files if _under_way(file)]
+    if moved == 0:
+        return _still(mask, files, current, users, window, total=total, done=done)
+    rate = moved / window.seconds
+    left = total - done if done is not None and grown else _left_of(current)
+    eta = left / rate if left is not None else None
+    names = tuple(file.path.rpartition("/")[2] for file in current)
+    at = f" of {len(files)} files" if len(files) > 1 else ""
+    have = f", {size(done)} of {size(total)} are in memory" if done is not None else f" of {size(total)}"
+    soon = f", {_time(eta)} to go at this rate" if eta is not None else ""
+    return Loading(
+        files=mask,
+        count=len(files),
+        current=names[:_MOST_NAMED],
+        readers=users,
+        total=total,
+        done=done,
+        rate_bytes_per_s=round(rate, 1),
+        eta_s=round(eta, 1) if eta is not None else None,
+        summary=f"{_named(names)}{at} at {size(int(rate))}/s{have}{soon}",
+    )
+
+
+def _still(
+    mask: str,
+    files: list[LoadedFile],
+    current: list[LoadedFile],
+    users: tuple[int, ...],
+    window: Window,
+    *,
+    total: int,
+    done: int | None,
+) -> Loading | None:
+    half = [
+        file
+        for file in files
+        if any(0 < end < file.size and start == end for _, start, end in file.positions)
+    ]
+    faults = sum((window.processes[pid].major_faults or 0.0) for pid in users if pid in window.processes)
+    reads = sum((window.processes[pid].read_bytes or 0.0) for pid in users if pid in window.processes)
+    if not half or faults or reads:
+        return None
+    names = tuple(file.path.rpartition("/")[2] for file in half)
+    return Loading(
+        files=mask,
+        count=len(files),
+        current=names[:_MOST_NAMED],
+        readers=tuple(sorted({pid for file in half for pid in file.readers})),
+        total=total,
+        done=done,
+        rate_bytes_per_s=0.0,
+        eta_s=None,
+        summary=f"{_named(names)} is read in part, and not a byte of it in {window.seconds:.1f} s",
+    )
+
+
+def _under_way(file: LoadedFile) -> bool:
+    if any(end > start for _, start, end in file.positions):
+        return True
+    before, after = file.cached_before, file.cached_after
+    return before is not None and after is not None and after > before
+
+
+def _left_of(current: list[LoadedFile]) -> int | None:
+    """Of files that are in memory and read from there: what the furthest reader has before it."""
+    if not current:
+        return None
+    return sum(file.size - max((end for _, _, end in file.positions), default=file.size) for file in current)
+
+
+def _named(names: tuple[str, ...]) -> str:
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(names[:_MOST_NAMED]) + more
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"

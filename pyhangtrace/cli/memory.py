@@ -1,0 +1,111 @@
+"""`hangtrace memory`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from pyhangtrace.cli.arguments import process_ids, seconds
+from pyhangtrace.cli.output import EXIT_PARTIAL, wants_color
+from pyhangtrace.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from pyhangtrace.model.report import MemoryAnswer
+
+
+@click.command(name="memory", short_help="Say what memory a job really holds.")
+@click.argument("pids", metavar="PID...", nargs=-1, required=True, callback=process_ids)
+@click.option(
+    "--exact",
+    is_flag=True,
+    help="Walk the page tables of all members: what the group holds to the page (with CAP_SYS_ADMIN), PSS and USS. "
+    "Costs 50 to 150 ns a mapped page, in which a member can map and unmap nothing.",
+)
+@click.option(
+    "--budget",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0.1, max=600.0),
+    default=30.0,
+    show_default=True,
+    callback=seconds,
+    help="With --exact: begin no walk that would not be over by then; members left out are told.",
+)
+@click.option(
+    "-d",
+    "--duration",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0.0, max=600.0),
+    default=0.5,
+    show_default=True,
+    callback=seconds,
+    help="Count page faults, reads and stalls for so long.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the answer as one JSON object.")
+@click.option(
+    "-o",
+    "--output",
+    "outputs",
+    metavar="FILE",
+    type=click.Path(),
+    multiple=True,
+    help="Write FILE in the format of its suffix (.json .txt).",
+)
+def command(
+    *,
+    pids: tuple[int, ...],
+    exact: bool,
+    budget: float,
+    duration: float,
+    as_json: bool,
+    outputs: tuple[str, ...],
+) -> int:
+    """Finds the job that PID belongs to and says what physical memory it holds, which pages the sum of RSS counts many
+    times, which files they belong to, what its control group is charged with, and whether memory holds it up.
+
+    Without --exact no page table is walked where that takes longer than milliseconds. Nobody is stopped or written to.
+    """
+    files = [_check(name) for name in outputs]
+    from pyhangtrace.weighing import WeighOptions, weigh
+
+    answer = weigh(
+        pids,
+        WeighOptions(window_s=duration, exact=exact, budget_s=budget),
+        progress=lambda message: click.echo(message, err=True),
+    )
+    for path in files:
+        try:
+            path.write_bytes(_content(answer, as_json=path.suffix == ".json", color=False))
+        except OSError as error:
+            raise UsageError(f"cannot write {str(path)!r}: {error.strerror}") from error
+        click.echo(f"wrote {path}", err=True)
+    if as_json or not files:
+        if sys.stdout is None:
+            raise UsageError("there is no standard output to write to", "Give a file: -o memory.txt")
+        sys.stdout.buffer.write(_content(answer, as_json=as_json, color=wants_color()))
+        sys.stdout.buffer.flush()
+    whole = answer.memory.complete and all(
+        process.problem in (None, "gone", "zombie") for process in answer.processes
+    )
+    return 0 if whole else EXIT_PARTIAL
+
+
+def _check(name: str) -> Path:
+    path = Path(name)
+    if path.suffix not in (".json", ".txt"):
+        raise UsageError(f"cannot tell the format of {name!r} from its suffix", "known suffixes: .json .txt")
+    if not path.parent.is_dir():
+        raise UsageError(f"cannot write {name!r}: there is no folder {str(path.parent)!r}")
+    return path
+
+
+def _content(answer: MemoryAnswer, *, as_json: bool, color: bool) -> bytes:
+    if as_json:
+        from pyhangtrace.model.codec import memory_to_json
+
+        return memory_to_json(answer)
+    from pyhangtrace.render.memory import render_memory
+
+    return render_memory(answer, color=color).encode()

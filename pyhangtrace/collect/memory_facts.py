@@ -1,0 +1,84 @@
+"""Memory over a window: counters at its begin and end, and beside them what is the same all the while. No page walk."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from pyhangtrace.collect import cgroup_memory, cgroups, memory_counters, shm_space
+from pyhangtrace.collect.cgroup_memory import CgroupPlace
+from pyhangtrace.collect.guarded import GuardedReader
+from pyhangtrace.collect.maps import FileMapping
+from pyhangtrace.collect.procfs import PROC
+from pyhangtrace.model.host import CgroupFacts, MappedFile
+from pyhangtrace.model.memory import ExactMemory, LoadedFile, MemoryCounters, MemoryFacts
+
+# Files of these folders of /dev are memory like any other.
+_NO_DEVICES = ("/dev/shm/", "/dev/zero", "/dev/hugepages", "/dev/mqueue/")
+
+
+class MemoryWatch:
+    """Begins with the window. `cgroup` is the group that limits the job."""
+
+    def __init__(
+        self,
+        pids: Sequence[int],
+        cgroup: CgroupFacts | None,
+        *,
+        proc_root: str = PROC,
+        cgroup_root: str = cgroups.ROOT,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._pids = tuple(pids)
+        self._proc_root = proc_root
+        self._clock = clock
+        self._place: CgroupPlace | None = None
+        if cgroup is not None:
+            self._place = cgroup_memory.place(cgroup.version, cgroup.path, cgroup_root)
+        self._began = clock()
+        self._first = self._read(0.0)
+
+    def finish(
+        self,
+        reader: GuardedReader,
+        *,
+        mapped: Mapping[int, Sequence[FileMapping]],
+        shown: Iterable[MappedFile],
+        deadline_s: float,
+        loaded: tuple[LoadedFile, ...] = (),
+        exact: ExactMemory | None = None,
+    ) -> MemoryFacts:
+        """What came of it, until now. Of the `shown` files it tells who maps how much of them. `exact` is of a walk
+        that was made beside.
+        """
+        wanted = {(file.device, file.inode) for file in shown}
+        last = self._read(round(self._clock() - self._began, 4))
+        return MemoryFacts(
+            counters=(self._first, last),
+            cgroup=self._place.book() if self._place is not None else None,
+            shm=shm_space.collect(reader, self._pids, deadline_s=deadline_s),
+            loaded=loaded,
+            mapped=tuple(
+                (mapping.device, mapping.inode, pid, mapping.mapped)
+                for pid, mappings in sorted(mapped.items())
+                for mapping in mappings
+                if (mapping.device, mapping.inode) in wanted
+            ),
+            driver=tuple(
+                (pid, size) for pid, mappings in sorted(mapped.items()) if (size := _of_devices(mappings))
+            ),
+            exact=exact,
+            hugetlb_in_use=memory_counters.hugetlb_in_use(self._proc_root),
+        )
+
+    def _read(self, at_s: float) -> MemoryCounters:
+        return memory_counters.read(self._pids, at_s=at_s, cgroup=self._place, proc_root=self._proc_root)
+
+
+def _of_devices(mappings: Sequence[FileMapping]) -> int:
+    """Bytes mapped of devices, by name: without page tables their flags are not known."""
+    return sum(
+        mapping.mapped
+        for mapping in mappings
+        if mapping.path.startswith("/dev/") and not mapping.path.startswith(_NO_DEVICES)
+    )

@@ -1,0 +1,45 @@
+"""Whether memory of a process can be read at all: somebody may hold its mmap lock, and then every reader hangs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pyhangtrace.collect.guarded import MMAP_LOCK_HELD, GuardedReader, HelperState, Progress
+from pyhangtrace.collect.procfs import PROC, numbers
+from pyhangtrace.collect.threads import lock_keeper, read_thread
+
+MMAP_LOCK_TASK = "mmap_lock"
+_MOST_THREADS = 1024
+
+
+def mmap_lock_task(
+    state: HelperState, pids: Sequence[int], argument: Any, progress: Progress
+) -> Iterator[tuple[int, Any]]:
+    """Task: (why memory cannot be read, the thread because of which) of each; (None, None) if it can.
+
+    Told from the kernel functions in which the threads sleep, without touching memory.
+    """
+    from pyhangtrace import _native
+
+    engine = _native.Engine(state.proc_root)
+    for pid in pids:
+        progress(pid)
+        (seen,) = engine.capture([pid], python=False, stacks=False, bpf=False)
+        yield pid, (seen["error"], seen["error_tid"])
+
+
+def locked(reader: GuardedReader, pids: Sequence[int], *, deadline_s: float) -> dict[int, int | None]:
+    """Those whose memory map is locked, and the thread that sleeps with the lock, or waits for it."""
+    answers = reader.run(MMAP_LOCK_TASK, pids, deadline_s=deadline_s)
+    found: dict[int, int | None] = {
+        pid: tid for pid, (why, tid) in answers.values.items() if why == MMAP_LOCK_HELD
+    }
+    # The reader has come to the lock before, and will not go there again: the states of the threads still tell.
+    found.update({pid: _keeper(pid) for pid, why in answers.problems.items() if why == MMAP_LOCK_HELD})
+    return found
+
+
+def _keeper(pid: int, proc_root: str = PROC) -> int | None:
+    threads = [read_thread(pid, tid, proc_root) for tid in numbers(f"{proc_root}/{pid}/task")[:_MOST_THREADS]]
+    return lock_keeper([thread for thread in threads if thread is not None])
