@@ -82,7 +82,7 @@ def _watch(found: Findings, reader: GuardedReader, options: WeighOptions, progre
     facts = [found.facts[pid] for pid in found.group.members if pid in found.facts]
     ages = [process.started_s_ago for process in facts if process.started_s_ago is not None]
     machine, log_problem = kernel.collect(since_s_ago=max(ages, default=None), proc_root=found.proc_root)
-    cgroup = kernel.cgroup(process.cgroup for process in facts)
+    cgroup = kernel.cgroup_of(facts)
     watch = MemoryWatch(members, cgroup, proc_root=found.proc_root)
     # The lock of each memory map is looked at before anything that would wait for it.
     locked = mmap_lock.locked(reader, members, deadline_s=_STEP_S)
@@ -131,7 +131,7 @@ def _watch(found: Findings, reader: GuardedReader, options: WeighOptions, progre
         ),
         looks=(Look(at_s=0.0, threads=()), Look(at_s=memory.counters[-1].at_s, threads=())),
         mapped_files=shared,
-        cgroup=kernel.cgroup(process.cgroup for process in facts),
+        cgroup=kernel.cgroup_of(facts),
         memory=memory,
         coverage=(
             SourceStatus(

@@ -53,7 +53,7 @@ def collect(
     devices = gpus.collect(reader, drivers, frameworks, deadline_s=left(0.5))
     return Host(
         facts=machine,
-        cgroup=kernel.cgroup(facts.cgroup for facts in members),
+        cgroup=kernel.cgroup_of(members),
         gpus=devices,
         mapped=shared,
         frameworks=frameworks,

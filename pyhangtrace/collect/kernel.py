@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pyhangtrace.collect.processes import read_uptime
 from pyhangtrace.collect.procfs import PROC, fields, kilobytes, printable, read_text
 from pyhangtrace.model.host import CgroupFacts, HostFacts, OomKill, PressureFacts
+from pyhangtrace.model.processes import ProcessFacts
 
 _KILLED = re.compile(r"[Kk]illed process (\d+) \((.*?)\)")
 # mm/oom_kill.c (dump_oom_victim): "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0,
@@ -181,6 +182,11 @@ def _counter(text: str | None, name: str) -> int | None:
         if key == name and value.strip().isdecimal():
             return int(value)
     return None
+
+
+def cgroup_of(members: Iterable[ProcessFacts], *, root: str = "/sys/fs/cgroup") -> CgroupFacts | None:
+    """The group that limits the memory of these processes. Who has ended is in the root group of version 1 by now."""
+    return cgroup((facts.cgroup for facts in members if facts.state not in ("Z", "X")), root=root)
 
 
 def cgroup(paths: Iterable[str | None], *, root: str = "/sys/fs/cgroup") -> CgroupFacts | None:

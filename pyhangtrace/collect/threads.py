@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from pyhangtrace.collect.procfs import PROC, numbers, printable, read_text
+from pyhangtrace.model import syscalls
 from pyhangtrace.model.kinds import FrameKind
 from pyhangtrace.model.process_table import parse_stat
 from pyhangtrace.model.stacks import Frame
 from pyhangtrace.model.threads import ThreadSample
+
+_CHANGE_THE_MAP = frozenset({"mmap", "munmap", "mprotect", "mremap", "brk"})
 
 
 def thread_ids(pid: int, proc_root: str = PROC) -> list[int]:
@@ -72,11 +76,14 @@ def kernel_stack(folder: str) -> tuple[Frame, ...]:
 def lock_keeper(threads: Sequence[ThreadSample]) -> int | None:
     """Of a process whose memory map is locked: the thread that sleeps in the kernel with the lock.
 
-    Those in `rwsem_down_*` queue for it; if all do, the one that came first cannot be told, and any is named.
+    Those in `rwsem_down_*` queue for it; if all do, the one that came first cannot be told, and any is named. Of the
+    others the ones in calls that change the map come first: who sleeps in a page fault has a lock of one mapping only.
     """
     asleep = [thread for thread in threads if thread.state == "D"]
     keepers = [thread for thread in asleep if not (thread.wchan or "").startswith(("rwsem_down", "down_"))]
-    return next((thread.tid for thread in (*keepers, *asleep)), None)
+    calls = syscalls.names(platform.machine())
+    changing = [thread for thread in keepers if calls.get(thread.syscall or -1) in _CHANGE_THE_MAP]
+    return next((thread.tid for thread in (*changing, *keepers, *asleep)), None)
 
 
 def parse_syscall(text: str | None) -> tuple[int | None, tuple[int, ...], bool]:

@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 
 from pyhangtrace.collect import kernel
+from pyhangtrace.model.host import OomKill
+from pyhangtrace.model.processes import ProcessFacts
 from tests.unit.collect.helpers import write
 
 KILLED = (
@@ -113,6 +115,46 @@ def test_cgroup_v1_without_limit(tmp_path: Path) -> None:
     assert facts is not None
     assert (facts.version, facts.path, facts.limit, facts.usage, facts.oom_kills) == (1, "/x", None, 12, 3)
     assert (facts.cache, facts.anon, facts.frozen) == (2, 3, True)
+
+
+def test_who_has_ended_is_in_no_group_that_counts(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        {
+            "memory/memory.limit_in_bytes": "9223372036854771712\n",
+            "memory/x/memory.limit_in_bytes": "1000000\n",
+        },
+    )
+    living = ProcessFacts(pid=1, state="S", cgroup="/x")
+    zombie = ProcessFacts(pid=2, state="Z", cgroup="/")
+    facts = kernel.cgroup_of([living, zombie], root=str(tmp_path))
+    assert facts is not None
+    assert facts.path == "/x"
+
+
+OOM_RECORDS = (
+    b"6,447,15323813456,-;oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0,"
+    b"oom_memcg=/job,task_memcg=/job/rank0,task=python, 3,pid=10832,uid=0\n",
+    b"3,448,15323813470,-;Memory cgroup out of memory: Killed process 10832 (python, 3) total-vm:70268kB\n",
+    b"6,449,15323813480,-;oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),cpuset=/,mems_allowed=0,"
+    b"global_oom,task_memcg=/,task=java,pid=7,uid=0\n",
+    b"3,450,15323813490,-;Out of memory: Killed process 7 (java) total-vm:70268kB\n",
+    b"3,451,15323813490,-;Out of memory: Kill process 8 (old) score 9 or sacrifice child\n",
+    b"3,452,15323813490,-;Killed process 8 (old) total-vm:1kB, oom_score_adj 0\n",
+)
+
+
+def test_whose_limit_it_was() -> None:
+    kills: list[OomKill] = []
+    for record in OOM_RECORDS:
+        kernel.note(record, 15400.0, None, kills, [])
+    assert [(kill.pid, kill.comm, kill.constraint, kill.limit_of, kill.cgroup) for kill in kills] == [
+        (10832, "python, 3", "CONSTRAINT_MEMCG", "/job", "/job/rank0"),
+        (7, "java", "CONSTRAINT_NONE", None, "/"),
+        (8, "old", None, None, None),
+    ]
+    assert kills[0].age_s == 76.2
+    assert "total-vm" in kills[0].text
 
 
 def test_no_cgroup(tmp_path: Path) -> None:

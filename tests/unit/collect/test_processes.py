@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import platform
 import select
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from pyhangtrace.collect.guarded import GuardedReader, HelperState
 from pyhangtrace.collect.stacks import ProcessPicture
 from pyhangtrace.collect.tasks import TASKS
 from pyhangtrace.collect.threads import lock_keeper, parse_syscall, read_thread
+from pyhangtrace.model import syscalls
 from pyhangtrace.model.process_table import parse_stat
 from pyhangtrace.model.threads import ThreadSample
 from tests.unit.collect.helpers import blocked, program, stat_line, write
@@ -161,6 +164,11 @@ def test_who_sleeps_with_the_memory_map_locked(tmp_path: Path) -> None:
     assert [frame.function for frame in threads[2].frames] == ["__vma_start_write", "__do_munmap"]
     assert threads[0].frames == ()
     assert lock_keeper(threads[:2]) == 8
+    # Who sleeps in a page fault has the lock of a mapping only; the call that changes the map waits for that one.
+    machine = platform.machine()
+    (munmap,) = [number for number, name in syscalls.names(machine).items() if name == "munmap"]
+    fault = replace(threads[2], tid=5, wchan="percpu_rwsem_wait", syscall=-1)
+    assert lock_keeper([fault, replace(threads[2], syscall=munmap)]) == 9
     assert lock_keeper(threads[:1]) is None
 
 
