@@ -142,6 +142,13 @@ def _for_cause(case: Case, finding: Finding) -> list[str]:
             steps.append("TORCH_DISTRIBUTED_DEBUG=DETAIL names the first call that differs on the next run")
     elif finding.cause in (Kind.LOCK_AFTER_FORK,):
         steps.append('use multiprocessing.get_context("spawn"), or fork before the first thread starts')
+    elif finding.cause is Kind.WORKER_DEAD and wait is not None and not wait.targets:
+        steps.append(
+            "find why a worker ended in the middle of its work: its own output, dmesg for an OOM kill"
+        )
+        steps.append(
+            "concurrent.futures.ProcessPoolExecutor raises BrokenProcessPool where Pool waits for good"
+        )
     elif finding.cause is Kind.LOCK_TEARDOWN and not finding.cycle and pid is not None:
         who_left = f"rank {culprit_rank}" if culprit_rank is not None else f"pid {pid}"
         steps.append(f"look in the log of {who_left} for the error that it left with")

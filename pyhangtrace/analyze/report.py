@@ -9,6 +9,7 @@ from pyhangtrace.analyze.event_loops import settle_tasks
 from pyhangtrace.analyze.finding import Case, Finding
 from pyhangtrace.analyze.fronts import settle_fronts
 from pyhangtrace.analyze.graph import judge
+from pyhangtrace.analyze.lost_work import settle_lost_work
 from pyhangtrace.analyze.patience import outsiders, patience
 from pyhangtrace.analyze.scene import build_scene
 from pyhangtrace.analyze.sole_wakers import settle_sole_wakers
@@ -44,6 +45,6 @@ def _conclude(evidence: Evidence) -> tuple[Case, Finding]:
     scene = build_scene(evidence)
     waits = {key: wait for key in scene.thread_keys() if (wait := classify(scene, key)) is not None}
     waits = settle_fronts(scene, settle_tasks(scene, settle_sole_wakers(scene, waits)))
-    matched = match(scene, settle_bystanders(scene, waits))
+    matched = match(scene, settle_bystanders(scene, settle_lost_work(scene, waits)))
     case = Case(scene=scene, matched=matched, judged=judge(scene, matched.waits))
     return case, find(scene, matched, case.judged)

@@ -70,6 +70,7 @@ _BY_FRAME: tuple[tuple[str, str, str], ...] = (
     ("main", "multiprocessing/resource_tracker.py", "resource tracker"),
     ("accepter", "multiprocessing/managers.py", "manager server"),
     ("serve_client", "multiprocessing/managers.py", "manager server"),
+    ("serve_forever", "multiprocessing/managers.py", "manager server"),
     ("_serve", "multiprocessing/resource_sharer.py", "resource sharer"),
 )
 

@@ -167,6 +167,8 @@ def _waiting(case: Case, key: Key, wait: Blocked | None) -> str:
         thing = f"rank {wait.object.peer_rank} to join"
     if wait.cause is Kind.WORKER_STUCK:
         thing = "its worker processes"
+    if wait.cause is Kind.WORKER_DEAD:
+        thing = "a piece of work that none of its workers is at"
     if wait.kind is WaitKind.GPU and wait.object.name is not None:
         thing = f"the GPU, in {wait.object.name}"
     if wait.note is not None:

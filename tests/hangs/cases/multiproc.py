@@ -118,6 +118,19 @@ CASES = (
         ),
         slow=True,
     ),
+    workers(
+        "pool-dead",
+        "a pool whose worker was killed in the middle of a piece of work, which it forgets",
+        {"launcher": LOCK, "worker": Waits.ASLEEP},
+        hung(("worker.dead", None), "worker.dead", parties=("launcher",)),
+    ),
+    workers(
+        "pool-fed-slowly",
+        "a pool that waits for its next piece of work, which the program makes in an hour",
+        {"launcher": LOCK, "worker": Waits.ASLEEP},
+        healthy("idle", "unknown"),
+        attach=("launcher",),
+    ),
     Case(
         kind="rss-illusion",
         summary="eight ranks map one file; one waits for a file lock of a foreign process",

@@ -1,11 +1,13 @@
 """Groups made with multiprocessing, without PyTorch.
 
-usage: workers.py [--method fork|spawn] barrier-sleep|barrier-exit|queue|lock|event|pool
+usage: workers.py [--method fork|spawn] barrier-sleep|barrier-exit|queue|lock|event|pool|
+                  pool-dead|pool-fed-slowly
 """
 
 import argparse
 import multiprocessing
 import os
+import signal
 import time
 
 import announce
@@ -65,6 +67,22 @@ def task(number):
     return number
 
 
+def die_once(number):
+    """The worker with the second piece of work is killed; who does the last one says so."""
+    if number == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if number == 5:
+        announce.member("worker")
+    return number
+
+
+def slowly():
+    """Work that comes an hour after the first."""
+    yield 5
+    time.sleep(3600)
+    yield 2
+
+
 def start(context, function, *args):
     process = context.Process(target=function, args=args)
     process.start()
@@ -100,7 +118,23 @@ def pool(context):
     return None, []
 
 
+def pool_dead(context):
+    with context.Pool(2, initializer=announce.die_with_parent) as workers:
+        announce.member("launcher")
+        workers.map(die_once, range(6), chunksize=1)
+    return None, []
+
+
+def pool_fed_slowly(context):
+    with context.Pool(2, initializer=announce.die_with_parent) as workers:
+        announce.member("launcher")
+        list(workers.imap(die_once, slowly()))
+    return None, []
+
+
 WHAT = {
+    "pool-dead": pool_dead,
+    "pool-fed-slowly": pool_fed_slowly,
     "barrier-sleep": lambda context: barrier(context, "sleep"),
     "barrier-exit": lambda context: barrier(context, "exit"),
     "queue": queue,
