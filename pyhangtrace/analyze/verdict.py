@@ -94,6 +94,10 @@ def _find(case: Case, scene: Scene, matched: Matched, judged: Judged) -> Finding
     if held_back is not None:
         return held_back
     standing = [key for key in open_others if _stands(waits[key])]
+    circle = [key for key in standing if _in_doubted_circle(case, key)]
+    if circle:
+        # That others move says nothing of those that only somebody else can let go.
+        return undecided(case, circle)
     if anything_moves(case) or steps.taken(scene, waits):
         # A lock between processes that is not given back soon is worth more time.
         kept = [key for key in standing if waits[key].kind is WaitKind.FILE_LOCK]
@@ -118,6 +122,12 @@ def _find(case: Case, scene: Scene, matched: Matched, judged: Judged) -> Finding
         # They may wait for one that is seen, and for which nobody seen waits.
         return Finding(state=State.UNKNOWN, cause=Kind.UNKNOWN)
     return Finding(state=State.IDLE, confidence=Confidence.LIKELY)
+
+
+def _in_doubted_circle(case: Case, key: Key) -> bool:
+    """Whether by all that is recorded it waits for itself in the end, and another one may let it go all the same."""
+    outcome = case.judged.outcomes[key]
+    return outcome.doubted and outcome.via is None and bool(case.waits[key].targets)
 
 
 def _may_be_crossed(case: Case) -> tuple[Key, ...]:

@@ -91,3 +91,8 @@ def test_one_waits_for_who_wakes_up_soon() -> None:
     for circle in (mutexes(), plain_locks()):
         assert more_time_wanted(beside(circle, nap(slept=11.0, left=1.5))) > 1.5
         assert more_time_wanted(beside(circle, nap(slept=4.0, left=1.5))) == 0.0
+
+
+def test_that_another_thread_moves_does_not_make_such_a_circle_a_healthy_one() -> None:
+    report = analyze(beside(plain_locks(), nap(slept=11.0, left=30.0), b.running(100, 204), window=3.0))
+    assert report.verdict.state is State.UNKNOWN
