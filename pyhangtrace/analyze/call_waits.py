@@ -13,6 +13,18 @@ from pyhangtrace.model.open_files import FileLock, LockFile
 from pyhangtrace.model.report import ReportHolder, WaitObject
 from pyhangtrace.model.threads import ThreadSample
 
+# Calls that several processes make together.
+OF_THE_GROUP = frozenset(
+    {
+        Meaning.COLLECTIVE,
+        Meaning.SHARED_BARRIER,
+        Meaning.SEND,
+        Meaning.RECV,
+        Meaning.RENDEZVOUS,
+        Meaning.STORE,
+    }
+)
+
 
 def group_call(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
     """Collectives, point-to-point calls, rendezvous. Targets are filled in by `collectives`."""

@@ -280,10 +280,12 @@ def siblings(scene: Scene, key: Key) -> tuple[Key, ...]:
     same = scene.queues.on_word[key[0], lock.uaddr] if lock is not None else (key,)
     workers = scene.workers.get(key[0], ())
     if len(same) > 1:
-        return tuple(other for other in workers if other not in same)
-    if key not in workers:
+        away = set(same)
+        return tuple([other for other in workers if other not in away])
+    try:
+        at = workers.index(key)
+    except ValueError:
         return Siblings(workers)
-    at = workers.index(key)
     return Siblings(workers[:at] + workers[at + 1 :])
 
 

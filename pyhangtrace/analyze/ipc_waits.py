@@ -15,19 +15,17 @@ from pyhangtrace.model.open_files import IpcFacts
 from pyhangtrace.model.report import WaitObject
 from pyhangtrace.model.threads import ThreadSample
 
-_SEMAPHORES = ("semop", "semtimedop")
-_QUEUES = ("msgrcv", "msgsnd")
-_POSIX_QUEUES = ("mq_timedreceive", "mq_timedsend")
+SEMAPHORES = ("semop", "semtimedop")
+QUEUES = ("msgrcv", "msgsnd")
+POSIX_QUEUES = ("mq_timedreceive", "mq_timedsend")
 
 
-def system_v(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
+def system_v(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked:
     """semop, msgrcv, msgsnd."""
     name = scene.syscall(sample)
-    if name in _SEMAPHORES:
+    if name in SEMAPHORES:
         return _semaphore(scene, sample, draft)
-    if name in _QUEUES:
-        return _queue(scene, sample, draft, sends=name == "msgsnd")
-    return None
+    return _queue(scene, sample, draft, sends=name == "msgsnd")
 
 
 def _known(scene: Scene, sample: ThreadSample, kind: str) -> list[IpcFacts]:
@@ -114,10 +112,9 @@ def _of_queue(
 
 def posix_queue(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
     """mq_receive and mq_send: whoever has the queue open may take the other part, and so may who opens it next."""
-    name = scene.syscall(sample)
-    if name not in _POSIX_QUEUES or not sample.args:
+    if not sample.args:
         return None
-    sends = name == "mq_timedsend"
+    sends = scene.syscall(sample) == "mq_timedsend"
     facts = scene.fds.get((sample.pid, sample.args[0]))
     evidence = list(draft.evidence)
     others: tuple[int, ...] = ()

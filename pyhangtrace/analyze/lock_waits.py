@@ -11,7 +11,7 @@ from pyhangtrace.model.report import ReportHolder, WaitObject
 from pyhangtrace.model.threads import LockFacts, ThreadSample
 
 # Beside mutexes, whose kind starts with `mutex_`.
-_OWNED = {
+OWNED = {
     "rwlock_read": WaitKind.RWLOCK,
     "rwlock_write": WaitKind.RWLOCK,
     "join": WaitKind.JOIN,
@@ -33,7 +33,7 @@ FUTEXES = frozenset({"futex", "futex_wait", "futex_waitv"})
 _SEMLOCK = ("_multiprocessing_SemLock_acquire", "_multiprocessing_SemLock_acquire_impl", "semlock_acquire")
 
 # Passive: what is waited for is a signal that any thread may give.
-_PASSIVE: dict[Meaning, WaitKind] = {
+PASSIVE: dict[Meaning, WaitKind] = {
     Meaning.CONDITION: WaitKind.CONDITION,
     Meaning.EVENT: WaitKind.CONDITION,
     Meaning.SEMAPHORE: WaitKind.SEMAPHORE,
@@ -128,7 +128,7 @@ def _held_by(
 
 
 def _owned_kind(kind: str) -> WaitKind | None:
-    return WaitKind.MUTEX if kind.startswith("mutex_") else _OWNED.get(kind)
+    return WaitKind.MUTEX if kind.startswith("mutex_") else OWNED.get(kind)
 
 
 def _owner_gone(scene: Scene, sample: ThreadSample, owner: holders.Owner) -> tuple[Kind, int, str]:
@@ -219,13 +219,13 @@ def python_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked |
 
 def passive(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
     """Conditions, events, queues, futures: any thread may give the signal."""
-    if draft.call is None or draft.call.meaning not in _PASSIVE:
+    if draft.call is None or draft.call.meaning not in PASSIVE:
         return None
     others = holders.siblings(scene, draft.key)
     shared = holders.same_shared_object(scene, draft.key)
     return changed(
         draft,
-        kind=_PASSIVE[draft.call.meaning],
+        kind=PASSIVE[draft.call.meaning],
         standing=Standing.IDLE,
         cause=Kind.UNKNOWN if others or shared else Kind.LOCK_HANDOFF_LOST,
         basis=Confidence.POSSIBLE,

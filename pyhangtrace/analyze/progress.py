@@ -70,8 +70,7 @@ def progress(samples: Sequence[ThreadSample], times: Sequence[float]) -> Progres
     first, last = samples[0], samples[-1]
     if last.state in _NEVER_RUNS:
         return Progress.UNMOVED if all(sample.state == last.state for sample in samples) else Progress.MOVING
-    waits_for_gil = gil_wait(samples, times) is not None
-    if is_ready(last) and not waits_for_gil:
+    if is_ready(last) and gil_wait(samples, times) is None:
         return Progress.RUNNING
     elapsed = times[-1] - times[0]
     if last.asleep_for_s is not None and last.asleep_for_s >= max(elapsed, SETTLED_S):
@@ -83,7 +82,7 @@ def progress(samples: Sequence[ThreadSample], times: Sequence[float]) -> Progres
         return Progress.UNSEEN if same_place(samples) else Progress.MOVING
     if (first.run_ns, first.slices) == (last.run_ns, last.slices):
         return Progress.UNMOVED
-    if waits_for_gil:
+    if gil_wait(samples, times) is not None:
         return Progress.REARMED
     if _waits_for_gil(last) and not _just_waits_for_gil(samples, elapsed):
         return Progress.MOVING
@@ -154,7 +153,7 @@ def gil_wait(samples: Sequence[ThreadSample], times: Sequence[float]) -> ThreadS
     A waiter wakes every 5 ms to look at the clock, so one look in many finds it on the CPU. Who got the GIL and
     waits for it again was on the CPU more often, or longer, or has come to another line meanwhile.
     """
-    waiting = [sample for sample in samples if sample.lock is not None and _waits_for_gil(sample)]
+    waiting = [sample for sample in samples if _waits_for_gil(sample)]
     if not waiting or samples[-1].holds_gil:
         return None
     if len(waiting) < len(samples) and (samples[0].run_ns is None or samples[-1].run_ns is None):
@@ -196,7 +195,8 @@ def _native(frames: Sequence[Frame]) -> list[str]:
 
 
 def _waits_for_gil(sample: ThreadSample) -> bool:
-    return sample.lock is not None and sample.lock.kind == "gil" and not sample.holds_gil
+    lock = sample.lock
+    return lock is not None and lock.kind == "gil" and not sample.holds_gil
 
 
 def _was_due(sample: ThreadSample, elapsed: float) -> bool:

@@ -10,6 +10,8 @@ SLEEPS = frozenset({"nanosleep", "clock_nanosleep"})
 # Where each call has the number of its descriptors. Before Python 3.11 time.sleep() is a select() of none.
 _COUNTS = {"select": 0, "pselect6": 0, "poll": 1, "ppoll": 1}
 
+MAY_SLEEP = SLEEPS | _COUNTS.keys()
+
 
 def is_sleep(scene: Scene, sample: ThreadSample) -> bool:
     """Whether a thread sleeps until its time is over."""

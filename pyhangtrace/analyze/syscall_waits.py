@@ -17,27 +17,27 @@ from pyhangtrace.model.report import ReportHolder, WaitObject
 from pyhangtrace.model.stacks import Frame
 from pyhangtrace.model.threads import ThreadSample
 
-_READS = frozenset(
+READS = frozenset(
     {"read", "readv", "pread64", "preadv", "recvfrom", "recvmsg", "recvmmsg", "splice", "accept"}
 )
 
-_WRITES = frozenset({"write", "writev", "pwrite64", "sendto", "sendmsg", "sendmmsg", "sendfile"})
+WRITES = frozenset({"write", "writev", "pwrite64", "sendto", "sendmsg", "sendmmsg", "sendfile"})
 
-_POLLS = frozenset(
+POLLS = frozenset(
     {"poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait", "epoll_pwait2", "accept4", "accept"}
 )
 
 
 _FORKS = ("vfork", "clone", "clone3")
 
-_OPENS = ("open", "openat", "openat2", "creat")
+OPENS = ("open", "openat", "openat2", "creat")
 
 # waitid(2)
 _P_PID, _P_PIDFD = 1, 3
 
-_CHILD = frozenset({"wait4", "waitid", "vfork", "clone", "clone3"})
+CHILD = frozenset({"wait4", "waitid", "vfork", "clone", "clone3"})
 
-_SIGNALS = frozenset({"pause", "rt_sigtimedwait", "rt_sigsuspend"})
+SIGNALS = frozenset({"pause", "rt_sigtimedwait", "rt_sigsuspend"})
 
 # fcntl(2): F_SETLKW and F_OFD_SETLKW, the two that wait.
 _FCNTL_WAITS = (7, 38)
@@ -47,7 +47,7 @@ def child(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
     """wait4 and its kind."""
     name = scene.syscall(sample)
     by_frame = draft.call is not None and draft.call.meaning in (Meaning.CHILD, Meaning.JOIN_PROCESS)
-    if name not in _CHILD and not by_frame:
+    if name not in CHILD and not by_frame:
         return None
     # One that has exited ends the wait: it did so while the host was looked at.
     children = tuple(pid for pid in scene.children.get(sample.pid, ()) if not scene.exited(pid))
@@ -73,7 +73,7 @@ def child(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
     if name in _FORKS:
         return None
     in_loop = draft.call is not None and draft.call.op == "spawnSync"
-    if name not in _CHILD and not is_sleep(scene, sample) and not in_loop:
+    if name not in CHILD and not is_sleep(scene, sample) and not in_loop:
         # Reads the child's output or watches its handle: the descriptor tells which child.
         return None
     return changed(
@@ -181,19 +181,16 @@ def _inside_sqlite(frames: Sequence[Frame]) -> bool:
     return False
 
 
-def io(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
+def io(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked:
     """read, write, connect on one descriptor."""
-    name = scene.syscall(sample)
     fd = sample.io_fds[0] if len(sample.io_fds) == 1 else sample.args[0] if sample.args else None
-    if name in _READS or name in _WRITES or name == "connect":
-        facts = scene.fds.get((sample.pid, fd)) if fd is not None else None
-        return io_wait(scene, sample, draft, fd, facts, writing=name in _WRITES)
-    return None
+    facts = scene.fds.get((sample.pid, fd)) if fd is not None else None
+    return io_wait(scene, sample, draft, fd, facts, writing=scene.syscall(sample) in WRITES)
 
 
 def fifo(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
     """open(2) of a named pipe that nobody opens at the other end."""
-    if scene.syscall(sample) not in _OPENS or sample.wchan not in ("wait_for_partner", "fifo_open"):
+    if sample.wchan not in ("wait_for_partner", "fifo_open"):
         return None
     return changed(
         draft,
@@ -210,7 +207,7 @@ def fifo(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
 
 def lease(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
     """open(2) of a file on which somebody has a lease: he is asked to give it back, and after a while it is taken."""
-    if scene.syscall(sample) not in _OPENS or "break_lease" not in (sample.wchan or ""):
+    if "break_lease" not in (sample.wchan or ""):
         return None
     found = [
         lock
@@ -240,7 +237,7 @@ def lease(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
 
 def ring(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
     """io_uring_enter: waits for completions of what was asked for before, which the kernel does not list."""
-    if scene.syscall(sample) != "io_uring_enter" or len(sample.args) < 3:
+    if len(sample.args) < 3:
         return None
     facts = scene.fds.get((sample.pid, sample.args[0]))
     state = objects.condition(facts) if facts is not None else None
@@ -270,17 +267,13 @@ def sleep(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
     )
 
 
-def polls(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
+def polls(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked:
     """poll, select, epoll, accept."""
-    if scene.syscall(sample) not in _POLLS:
-        return None
     return poll_wait(scene, sample, draft)
 
 
-def signals(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
+def signals(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked:
     """Waits for a signal."""
-    if scene.syscall(sample) not in _SIGNALS:
-        return None
     return changed(
         draft,
         kind=WaitKind.POLL,

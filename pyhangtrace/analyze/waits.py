@@ -7,9 +7,8 @@ Targets that are whole processes are given as (pid, 0) and settled by `fronts`; 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from enum import Enum
-from functools import cache
+from collections.abc import Sequence
+from functools import lru_cache
 
 from pyhangtrace.analyze import (
     call_waits,
@@ -25,8 +24,21 @@ from pyhangtrace.analyze.blocked import Blocked, Standing, changed
 from pyhangtrace.analyze.calls import Meaning, has_stack, polls, recognise
 from pyhangtrace.analyze.describe import describe_call, describe_lock, describe_syscall
 from pyhangtrace.analyze.progress import DEAD, Progress, gil_wait, is_ready, progress
+from pyhangtrace.analyze.rules import (
+    Asked,
+    Rule,
+    Traits,
+    anybody,
+    either,
+    in_call,
+    in_gpu,
+    in_syscall,
+    on_lock,
+    runs,
+)
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.analyze.services import LAUNCHER
+from pyhangtrace.analyze.sleeps import MAY_SLEEP
 from pyhangtrace.analyze.teardown import at_the_end
 from pyhangtrace.model.kinds import Confidence, Kind, Role, WaitKind
 from pyhangtrace.model.threads import ThreadSample
@@ -59,7 +71,9 @@ def classify(scene: Scene, key: Key) -> Blocked | None:
     sample = gil_wait(samples, scene.times[key]) or _telling(samples)
     if sample.state in DEAD:
         return None
-    call = scene.reading(sample).call(sample.frames)
+    reading = scene.reading(sample)
+    call = reading.call(sample.frames)
+    lock = sample.lock
     moved = Progress.MOVING if key in scene.began else progress(samples, scene.times[key])
     draft = changed(
         _DRAFT,
@@ -69,14 +83,19 @@ def classify(scene: Scene, key: Key) -> Blocked | None:
         service=scene.services[key],
         since_s=sample.asleep_for_s if moved is Progress.UNMOVED else None,
         lasts_s=sample.remaining_s if sample.remaining_s is not None else sample.timeout_s,
-        ends_by_itself=sample.timeout_s is not None or bool(sample.lock and sample.lock.timeout),
+        ends_by_itself=sample.timeout_s is not None or (lock is not None and lock.timeout),
         evidence=tuple(
             filter(None, (describe_syscall(scene, sample), describe_lock(sample), describe_call(call)))
         ),
     )
-    name = scene.syscall(sample)
-    other_call = name is not None and name not in lock_waits.FUTEXES
-    for rule in _rules(lock=sample.lock is not None, call=call is not None, syscall=other_call):
+    traits = (
+        lock.kind if lock is not None else None,
+        call.meaning if call is not None else None,
+        scene.syscall(sample),
+        reading.gpu is not None,
+        moved is Progress.RUNNING,
+    )
+    for rule in _rules(traits):
         found = rule(scene, sample, draft)
         if found is not None:
             wait = at_the_end(sample, _completed(scene, sample, found))
@@ -112,11 +131,12 @@ def _unless_interrupted(scene: Scene, sample: ThreadSample, wait: Blocked) -> Bl
 
     Python runs its handlers in the main thread alone.
     """
-    key = wait.key
-    process = scene.processes.get(key[0])
-    elsewhere = process is not None and process.python is not None and key[0] != key[1]
-    open_to = wait.standing is Standing.FIRM and wait.basis is Confidence.PROVEN and sample.state == "S"
-    if not open_to or elsewhere or not holders.has_timer_handler(scene, key[0]):
+    if wait.standing is not Standing.FIRM or wait.basis is not Confidence.PROVEN or sample.state != "S":
+        return wait
+    pid, tid = wait.key
+    process = scene.processes.get(pid)
+    elsewhere = process is not None and process.python is not None and pid != tid
+    if elsewhere or not holders.has_timer_handler(scene, pid):
         return wait
     said = "its process has a handler for a timer's signal, which may end the wait; whether one is set cannot be seen"
     return changed(wait, basis=Confidence.LIKELY, evidence=(*wait.evidence, said))
@@ -124,64 +144,54 @@ def _unless_interrupted(scene: Scene, sample: ThreadSample, wait: Blocked) -> Bl
 
 def _launching(scene: Scene, wait: Blocked) -> Blocked:
     """A launcher that waits for whom it started does its work; one that waits for a lock does not."""
+    if wait.service is not None:
+        return wait
     process = scene.processes.get(wait.key[0])
     is_launcher = process is not None and process.role is Role.LAUNCHER and wait.kind in _LAUNCHER_WAITS
-    if wait.service is None and (
-        is_launcher or (wait.call is not None and wait.call.meaning is Meaning.LAUNCHER)
-    ):
+    if is_launcher or (wait.call is not None and wait.call.meaning is Meaning.LAUNCHER):
         return changed(wait, service=LAUNCHER)
     return wait
 
 
-_Rule = Callable[[Scene, ThreadSample, Blocked], "Blocked | None"]
-
-
-class _Needs(Enum):
-    """What a thread must have for a rule to know it: most have little, and need not be shown to every rule."""
-
-    NOTHING = "nothing"
-    LOCK = "lock"
-    CALL = "call"
-    SYSCALL = "system call other than futex"
-
-
-# In order: the first rule that knows the wait decides.
-_RULES: tuple[tuple[_Rule, _Needs], ...] = (
-    (states.stopped, _Needs.NOTHING),
-    (lock_waits.gil, _Needs.LOCK),
-    (states.gpu, _Needs.NOTHING),
-    (states.running, _Needs.NOTHING),
-    (lock_waits.owned_lock, _Needs.LOCK),
-    (teams.team, _Needs.LOCK),
-    (call_waits.lock_file, _Needs.CALL),
-    (call_waits.group_call, _Needs.CALL),
-    (python_objects.future, _Needs.CALL),
-    (call_waits.loader, _Needs.CALL),
-    (syscall_waits.child, _Needs.NOTHING),
-    (call_waits.worker_loop, _Needs.CALL),
-    (lock_waits.shared_lock, _Needs.LOCK),
-    (syscall_waits.file_lock, _Needs.SYSCALL),
-    (syscall_waits.sqlite, _Needs.SYSCALL),
-    (syscall_waits.io, _Needs.SYSCALL),
-    (syscall_waits.fifo, _Needs.SYSCALL),
-    (syscall_waits.lease, _Needs.SYSCALL),
-    (syscall_waits.ring, _Needs.SYSCALL),
-    (ipc_waits.system_v, _Needs.SYSCALL),
-    (ipc_waits.posix_queue, _Needs.SYSCALL),
-    (lock_waits.join, _Needs.CALL),
-    (lock_waits.import_lock, _Needs.CALL),
-    (lock_waits.python_lock, _Needs.LOCK),
-    (lock_waits.passive, _Needs.CALL),
-    (syscall_waits.sleep, _Needs.SYSCALL),
-    (syscall_waits.polls, _Needs.SYSCALL),
-    (syscall_waits.signals, _Needs.SYSCALL),
-    (lock_waits.futex, _Needs.NOTHING),
-    (states.kernel, _Needs.NOTHING),
-    (states.named_file, _Needs.NOTHING),
+# In order: the first rule that knows the wait decides. Each stands with whom it is asked of.
+_RULES: tuple[tuple[Rule, Asked], ...] = (
+    (states.stopped, anybody),
+    (lock_waits.gil, on_lock("gil")),
+    (states.gpu, in_gpu),
+    (states.running, runs),
+    (lock_waits.owned_lock, on_lock("mutex_*", *lock_waits.OWNED)),
+    (teams.team, on_lock()),
+    (call_waits.lock_file, in_call(Meaning.LOCK_FILE)),
+    (call_waits.group_call, in_call(*call_waits.OF_THE_GROUP)),
+    (python_objects.future, in_call(Meaning.FUTURE)),
+    (call_waits.loader, in_call(Meaning.LOADER, Meaning.POOL_RESULT, Meaning.FUTURE)),
+    (
+        syscall_waits.child,
+        either(in_syscall(*syscall_waits.CHILD), in_call(Meaning.CHILD, Meaning.JOIN_PROCESS)),
+    ),
+    (call_waits.worker_loop, in_call(Meaning.WORKER_LOOP, Meaning.EVENT_LOOP)),
+    (lock_waits.shared_lock, on_lock("semaphore")),
+    (syscall_waits.file_lock, in_syscall("flock", "fcntl")),
+    (syscall_waits.sqlite, in_syscall(*MAY_SLEEP)),
+    (syscall_waits.io, in_syscall(*syscall_waits.READS, *syscall_waits.WRITES, "connect")),
+    (syscall_waits.fifo, in_syscall(*syscall_waits.OPENS)),
+    (syscall_waits.lease, in_syscall(*syscall_waits.OPENS)),
+    (syscall_waits.ring, in_syscall("io_uring_enter")),
+    (ipc_waits.system_v, in_syscall(*ipc_waits.SEMAPHORES, *ipc_waits.QUEUES)),
+    (ipc_waits.posix_queue, in_syscall(*ipc_waits.POSIX_QUEUES)),
+    (lock_waits.join, in_call(Meaning.JOIN_THREAD)),
+    (lock_waits.import_lock, in_call(Meaning.IMPORT_LOCK)),
+    (lock_waits.python_lock, on_lock("python_lock", "python_rlock")),
+    (lock_waits.passive, in_call(*lock_waits.PASSIVE)),
+    (syscall_waits.sleep, in_syscall(*MAY_SLEEP)),
+    (syscall_waits.polls, in_syscall(*syscall_waits.POLLS)),
+    (syscall_waits.signals, in_syscall(*syscall_waits.SIGNALS)),
+    (lock_waits.futex, either(on_lock(), in_syscall(*lock_waits.FUTEXES))),
+    (states.kernel, anybody),
+    (states.named_file, anybody),
 )
 
 
-@cache
-def _rules(*, lock: bool, call: bool, syscall: bool) -> tuple[_Rule, ...]:
-    has = {_Needs.NOTHING: True, _Needs.LOCK: lock, _Needs.CALL: call, _Needs.SYSCALL: syscall}
-    return tuple(rule for rule, needs in _RULES if has[needs])
+@lru_cache(maxsize=4096)
+def _rules(traits: tuple[str | None, Meaning | None, str | None, bool, bool]) -> tuple[Rule, ...]:
+    return tuple(rule for rule, asked in _RULES if asked(Traits(*traits)))
