@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from pyhangtrace.analyze.blocked import GROUP_KINDS, Blocked, Standing, awaits_key, weakest
-from pyhangtrace.analyze.graph import Fate
+from pyhangtrace.analyze.fates import Fate
 from pyhangtrace.analyze.memory import THRASH_FAULTS_PER_S, major_faults_per_s
 from pyhangtrace.analyze.progress import Progress
 from pyhangtrace.analyze.scene import Key, Scene

@@ -42,7 +42,14 @@ def components(nodes: Iterable[Key], edges: Callable[[Key], tuple[Key, ...]]) ->
                 work.pop()
                 if work and lowest < low[work[-1][0]]:
                     low[work[-1][0]] = lowest
-                if lowest == index[node]:
+                if lowest < index[node]:
+                    low[node] = lowest
+                elif stack[-1] == node:
+                    # Most are alone.
+                    stack.pop()
+                    index[node] = _FOUND
+                    found.append((node,))
+                else:
                     start = len(stack) - 1
                     while stack[start] != node:
                         start -= 1
@@ -50,8 +57,6 @@ def components(nodes: Iterable[Key], edges: Callable[[Key], tuple[Key, ...]]) ->
                     del stack[start:]
                     index.update(dict.fromkeys(component, _FOUND))
                     found.append(tuple(sorted(component)))
-                else:
-                    low[node] = lowest
     return found
 
 

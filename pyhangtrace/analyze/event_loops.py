@@ -15,8 +15,8 @@ from pyhangtrace.analyze.blocked import Blocked, Standing, changed
 from pyhangtrace.analyze.calls import Meaning
 from pyhangtrace.analyze.closed_loops import filling, is_closed, is_deserted, settle_deserted
 from pyhangtrace.analyze.components import components
+from pyhangtrace.analyze.fates import LONG_TIMER_S
 from pyhangtrace.analyze.fronts import front
-from pyhangtrace.analyze.graph import LONG_TIMER_S
 from pyhangtrace.analyze.progress import GOES_ON, in_place
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.analyze.services import LAUNCHER

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from pyhangtrace.analyze.blocked import GROUP_KINDS, Blocked, awaits_key
 from pyhangtrace.analyze.collectives import Matched
-from pyhangtrace.analyze.graph import Fate, Judged
+from pyhangtrace.analyze.fates import Fate, Judged
 from pyhangtrace.analyze.progress import STILL
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.model.kinds import Confidence, Edge, Kind, Part, Role, State, WaitKind

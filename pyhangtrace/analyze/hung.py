@@ -19,6 +19,7 @@ from pyhangtrace.analyze.causes import (
 )
 from pyhangtrace.analyze.collectives import groups_of
 from pyhangtrace.analyze.components import components
+from pyhangtrace.analyze.fates import Fate, Judged
 from pyhangtrace.analyze.finding import (
     NOBODY,
     Case,
@@ -31,7 +32,6 @@ from pyhangtrace.analyze.finding import (
     threads_of_cycle,
     victims_of,
 )
-from pyhangtrace.analyze.graph import Fate, Judged
 from pyhangtrace.analyze.retries import is_young
 from pyhangtrace.analyze.scene import Key
 from pyhangtrace.model.kinds import Confidence, Edge, FrameKind, Kind, Part, State, WaitKind

@@ -35,14 +35,16 @@ def circles(waits: Mapping[Key, Blocked], following: Mapping[Key, Key | None]) -
         return Circles(following=following, cycles=_cycles(following))
     ways = _Ways(waits, following, guessed)
     chosen = ways.chosen()
-    while doubtful := [cycle for cycle in _cycles(chosen) if not ways.is_sure(cycle)]:
+    found = _cycles(chosen)
+    while doubtful := [cycle for cycle in found if not ways.is_sure(cycle)]:
         if not any(ways.as_whole(cycle) for cycle in doubtful):
             break
         chosen = ways.chosen()
+        found = _cycles(chosen)
     edges = {key: (after,) for key, after in chosen.items() if after is not None}
     return Circles(
         following=chosen,
-        cycles=tuple(cycle for cycle in _cycles(chosen) if cycle not in doubtful),
+        cycles=tuple(cycle for cycle in found if cycle not in doubtful),
         whole={key: ways.threads(process) for process, key in ways.whole.items()},
         unsure=leading_to({key for cycle in doubtful for key in cycle}, edges) & following.keys(),
     )

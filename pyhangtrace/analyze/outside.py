@@ -7,6 +7,7 @@ sleeps by the clock, and everybody else waits for one who does. A wait for anoth
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass
 from itertools import chain
 from operator import itemgetter
 
@@ -36,34 +37,42 @@ _UNSEEN_ENDS = frozenset({WaitKind.IO, WaitKind.POLL, WaitKind.GPU})
 _ANY_WORKER = -2
 
 
-def listening_and_lively(scene: Scene, waits: Mapping[Key, Blocked]) -> tuple[frozenset[Key], frozenset[Key]]:
-    """Threads that wait for outside work themselves, or for one that does, by waits that name their target; and those
-    that something may yet reach: they listen, move, or wait for one that does, by name or by role.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """`listening` wait for outside work themselves, or for one that does, by waits that name their target. Life comes
+    from `sources` in any case, and from those who move by themselves; over `edges` it comes to who waits for these.
     """
+
+    listening: frozenset[Key]
+    sources: Set[Key]
+    moving: Set[Key]
+    edges: Mapping[Key, tuple[Key, ...]]
+
+    def lively(self, *, but: Set[Key] = frozenset()) -> frozenset[Key]:
+        """Those that something may yet reach: they listen, move, or wait for one that does, by name or by role.
+
+        With `but`, where these do nothing by themselves for as long as anybody would wait.
+        """
+        reached = leading_to(self.sources | (self.moving - but), self.edges)
+        return frozenset(key for key in reached if key[1] >= 0)
+
+
+def reach(scene: Scene, waits: Mapping[Key, Blocked]) -> Reach:
+    """Whom the world outside reaches."""
     world = {key for key, wait in waits.items() if _listens(scene, wait)}
     firm = {key: wait.targets for key, wait in waits.items() if wait.standing is Standing.FIRM}
-    return leading_to(world, firm), _lively(scene, waits, world)
-
-
-def lively_but(scene: Scene, waits: Mapping[Key, Blocked], stuck: Set[Key]) -> frozenset[Key]:
-    """Those that something may yet reach, where these threads do nothing for as long as anybody would wait."""
-    world = {key for key, wait in waits.items() if _listens(scene, wait)}
-    return _lively(scene, waits, world, stuck)
-
-
-def _lively(
-    scene: Scene, waits: Mapping[Key, Blocked], world: Set[Key], stuck: Set[Key] = frozenset()
-) -> frozenset[Key]:
-    base = {key for key, wait in waits.items() if key in world or (_gives_life(wait) and key not in stuck)}
     edges = {key: _may_end(scene, wait) for key, wait in waits.items()}
     # Thousands of threads may each wait for any of the others: one node in between stands for all of a process.
     named = set(chain.from_iterable(edges.values()))
     between = {key: _standing_for(scene, key) for key in named if key[1] < 0}
-    edges = {**between, **edges}  # in this order, since most lead over those
     named.update(chain.from_iterable(between.values()))
     alive = {pid for pid in set(map(_PID, named)) if is_stranger(scene, pid) and not scene.exited(pid)}
-    base.update(key for key in named if key[0] in alive)
-    return frozenset(key for key in leading_to(base, edges) if key[1] >= 0)
+    return Reach(
+        listening=leading_to(world, firm),
+        sources=world.union(key for key in named if key[0] in alive),
+        moving={key for key, wait in waits.items() if _gives_life(wait)},
+        edges={**between, **edges},  # in this order, since most lead over those
+    )
 
 
 def awaiting_work(scene: Scene, waits: Mapping[Key, Blocked]) -> frozenset[Key]:

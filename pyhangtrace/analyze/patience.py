@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from pyhangtrace.analyze.blocked import Blocked, asks_for_lock
+from pyhangtrace.analyze.fates import Judged
 from pyhangtrace.analyze.finding import Finding
-from pyhangtrace.analyze.graph import Judged
 from pyhangtrace.analyze.holders import STALE_AFTER_S
 from pyhangtrace.analyze.progress import GOES_ON, SETTLED_S, Progress
 from pyhangtrace.analyze.scene import Key, Scene, build_scene

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pyhangtrace.analyze.fates import LONG_TIMER_S
 from pyhangtrace.analyze.finding import Case
-from pyhangtrace.analyze.graph import LONG_TIMER_S, tries
 from pyhangtrace.analyze.scene import Key
+from pyhangtrace.analyze.single_fates import tries
 
 
 def is_young(case: Case, cycle: Sequence[Key]) -> bool:

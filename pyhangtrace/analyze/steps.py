@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pyhangtrace.analyze.blocked import GROUP_KINDS, Blocked, Standing
 from pyhangtrace.analyze.calls import FROM_ONE_ROOT, Meaning, recognise
 from pyhangtrace.analyze.collectives import groups_of, is_run_loop
-from pyhangtrace.analyze.graph import LONG_TIMER_S
+from pyhangtrace.analyze.fates import LONG_TIMER_S
 from pyhangtrace.analyze.progress import GOES_ON
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.model.kinds import Kind

@@ -12,8 +12,8 @@ from pyhangtrace.analyze import steps
 from pyhangtrace.analyze.blocked import GROUP_KINDS, MAY_BE_UNOWNED, Blocked, Standing, asks_for_lock
 from pyhangtrace.analyze.calls import Meaning
 from pyhangtrace.analyze.collectives import Matched
+from pyhangtrace.analyze.fates import Fate, Judged
 from pyhangtrace.analyze.finding import Case, Finding
-from pyhangtrace.analyze.graph import Fate, Judged
 from pyhangtrace.analyze.hung import hung_verdict
 from pyhangtrace.analyze.naps_apart import naps_apart
 from pyhangtrace.analyze.progress import GOES_ON, SETTLED_S, Progress

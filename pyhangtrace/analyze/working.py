@@ -8,6 +8,7 @@ from dataclasses import replace
 from pyhangtrace.analyze.blocked import GROUP_KINDS, Blocked, Standing
 from pyhangtrace.analyze.calls import Meaning, recognise
 from pyhangtrace.analyze.causes import busy_compiler, cause_of, confidence_of, lead_of, symptom_of
+from pyhangtrace.analyze.fates import Fate
 from pyhangtrace.analyze.finding import (
     Case,
     Finding,
@@ -17,7 +18,6 @@ from pyhangtrace.analyze.finding import (
     other_missing,
     victims_of,
 )
-from pyhangtrace.analyze.graph import Fate
 from pyhangtrace.analyze.outside import keeps_time
 from pyhangtrace.analyze.progress import SETTLED_S, Progress
 from pyhangtrace.analyze.scene import Key

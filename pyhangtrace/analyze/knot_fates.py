@@ -1,0 +1,174 @@
+"""The fates of waits in a knot: who of it may get out, and who is in a circle with no way out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyhangtrace.analyze.blocked import GROUP_KINDS, Blocked, Standing, any_of_its_own, any_thread
+from pyhangtrace.analyze.fates import Fate, Outcome, fate_of_timer
+from pyhangtrace.analyze.knots import Circles, circles
+from pyhangtrace.analyze.progress import SETTLED_S, Progress, only_timed_out
+from pyhangtrace.analyze.scene import Key, Scene
+from pyhangtrace.analyze.single_fates import READS, behind_one, is_helped, waiting_for_idle
+from pyhangtrace.analyze.world import World
+from pyhangtrace.model.kinds import Confidence, Edge, WaitKind
+
+
+def judge_knot(
+    world: World,
+    component: tuple[Key, ...],
+    outcomes: dict[Key, Outcome],
+    knots: list[Circles],
+) -> set[Key]:
+    """Judges a knot, and says who of it may get out by the clock."""
+    waits = world.waits
+    # Guesses hold nobody: a wait for a signal is never part of a proof.
+    caught = {node for node in component if not _is_guess(waits[node])}
+    let_go = {node for node in caught if _may_let_go(world, waits[node])}
+    caught -= let_go
+    by_clock = {node: Outcome(_by_clock(waits[node])) for node in sorted(let_go)}
+    _let_out(world, caught, outcomes)
+    free = [node for node in component if node not in caught]
+    # The first whose time is over lets the others go on.
+    ends = set(sorted(let_go, key=lambda node: (by_clock[node].fate, waits[node].lasts_s or 0.0, node))[:1])
+    outcomes.update({node: by_clock[node] for node in ends})
+    while after := {node for node in free if node not in ends and _follows(waits[node], ends)}:
+        for node in after:
+            via = next(target for target in waits[node].targets if target in ends)
+            outcomes[node] = Outcome(outcomes[via].fate, via)
+        ends |= after
+    for node in free:
+        if node in ends:
+            continue
+        # A way out leads over somebody outside; who else is in the knot does not matter then.
+        wait = waits[node]
+        if wait.standing is Standing.IDLE:
+            outcomes[node] = Outcome(Fate.IDLE)
+            continue
+        out = [target for target in wait.targets if target in outcomes]
+        fates = [(outcomes[target].fate, target) for target in out]
+        if node in let_go:
+            outcomes[node] = by_clock[node]
+        elif any_thread(wait):
+            outcomes[node] = Outcome(Fate.UNKNOWN, doubted=True)
+        elif fates:
+            fate, via = min(fates)
+            if fate is Fate.SHORT and wait.kind is WaitKind.JOIN and wait.edge is Edge.ALL:
+                # Somebody else whose end is awaited is in the knot, too.
+                fate = fate if len(out) == len(wait.targets) else Fate.UNKNOWN
+            outcomes[node] = behind_one(world, wait, fate, via)
+        else:
+            outcomes[node] = Outcome(Fate.UNKNOWN, doubted=is_helped(world, wait))
+    if not caught:
+        return let_go
+    following = {
+        node: _idle_outside(world, waits[node], outcomes) or _next_caught(waits[node], caught, outcomes)
+        for node in sorted(caught)
+    }
+    knot = circles(waits, following)
+    knots.append(knot)
+    on_cycle = {key for cycle in knot.cycles for key in cycle}
+    for node in sorted(caught):
+        fate = Fate.CYCLE if node in on_cycle else Fate.BLOCKED
+        unsure = node in knot.unsure
+        outcomes[node] = Outcome(Fate.UNKNOWN if unsure else fate, knot.following[node], doubted=unsure)
+    return let_go
+
+
+def _let_out(world: World, caught: set[Key], outcomes: Mapping[Key, Outcome]) -> None:
+    """Leaves of the members of a knot only those whom the others, and who is outside of it, keep in it."""
+    waits = world.waits
+    caught -= {node for node in caught if is_helped(world, waits[node])}
+    kept = {node for node in caught if _idle_outside(world, waits[node], outcomes) is not None}
+    out = [node for node in caught - kept if not _stays_caught(waits[node], caught, outcomes)]
+    caught.difference_update(out)
+    if not out:
+        return
+    behind: dict[Key, list[Key]] = {}
+    for node in caught - kept:
+        for target in waits[node].targets:
+            behind.setdefault(target, []).append(node)
+    while out:
+        for node in behind.get(out.pop(), ()):
+            if node in caught and not _stays_caught(waits[node], caught, outcomes):
+                caught.discard(node)
+                out.append(node)
+
+
+def _follows(wait: Blocked, ends: set[Key]) -> bool:
+    return wait.standing is Standing.FIRM and not ends.isdisjoint(wait.targets)
+
+
+def _may_let_go(world: World, wait: Blocked) -> bool:
+    """Whether a member of a knot may give up its wait by the clock, and then what the others want of it.
+
+    One whose wait ran out and was taken up again may have let go in between, as programs do that back off. But a lock
+    that is given up wakes who waits for it: where all of those slept on, it was not. What others are to read may come
+    whenever the time of a wait is over.
+    """
+    if not wait.ends_by_itself or wait.kind in GROUP_KINDS:
+        return False
+    if wait.progress is not Progress.REARMED:
+        return fate_of_timer(wait) is not Fate.LONG_TIMER
+    after_it = world.behind.get(wait.key, ())
+    return any(other.kind in READS or not _slept_on(world.scene, other) for other in after_it)
+
+
+def _slept_on(scene: Scene, wait: Blocked) -> bool:
+    """Whether nobody woke a thread between the looks: it did not run, or when its own time was over only.
+
+    One that naps and asks is never woken: a lock may have been free meanwhile, while whoever had ended stays ended.
+    """
+    if wait.asks and wait.kind not in (WaitKind.CHILD, WaitKind.JOIN):
+        return False
+    if wait.progress is Progress.REARMED and scene.evidence.window_s >= SETTLED_S:
+        return only_timed_out(scene.samples[wait.key], scene.times[wait.key])
+    return wait.progress is Progress.UNMOVED
+
+
+def _by_clock(wait: Blocked) -> Fate:
+    """What is known of one in a knot whose time is over some day: whether it lets go then, or only tries again."""
+    return Fate.UNKNOWN if wait.progress is Progress.REARMED else min(fate_of_timer(wait), Fate.UNKNOWN)
+
+
+def _is_guess(wait: Blocked) -> bool:
+    """Who can end it is not known: any thread, or one of several that nothing but their place speaks for."""
+    among_several = wait.basis is Confidence.POSSIBLE and wait.edge is Edge.ANY and len(wait.targets) > 1
+    return wait.standing is Standing.IDLE or among_several
+
+
+def _stays_caught(wait: Blocked, caught: set[Key], outcomes: Mapping[Key, Outcome]) -> bool:
+    def hopeless(target: Key) -> bool:
+        return target in caught or (target in outcomes and outcomes[target].fate.hung)
+
+    if any_of_its_own(wait):
+        # All of a process are in the knot, or who outside of it has the lock is not known.
+        return caught.issuperset(wait.targets)
+    if wait.edge is Edge.ANY:
+        return all(hopeless(target) for target in wait.targets)
+    return any(hopeless(target) for target in wait.targets)
+
+
+def _idle_outside(world: World, wait: Blocked, outcomes: Mapping[Key, Outcome]) -> Key | None:
+    """Who outside of the knot a collective lacks, since he waits for what nobody of the group does."""
+    if wait.kind is not WaitKind.COLLECTIVE or wait.edge is not Edge.ALL:
+        return None
+    outside = [target for target in wait.targets if target in outcomes]
+    if any(not outcomes[target].fate.hung and outcomes[target].fate is not Fate.IDLE for target in outside):
+        return None
+    if any(outcomes[target].fate.hung for target in outside):
+        return None
+    return next(
+        (each for each in outside if each in world.waits and waiting_for_idle(world, wait, each).hung), None
+    )
+
+
+def _next_caught(wait: Blocked, caught: set[Key], outcomes: Mapping[Key, Outcome]) -> Key | None:
+    # A hopeless target outside the knot explains more than going round in it.
+    outside = [target for target in wait.targets if target in outcomes and outcomes[target].fate.hung]
+    if outside:
+        return max(outside, key=lambda target: (outcomes[target].fate, (-target[0], -target[1])))
+    for target in wait.targets:
+        if target in caught and target != wait.key:
+            return target
+    return wait.key if wait.key in wait.targets else None
