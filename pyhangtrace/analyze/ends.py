@@ -10,7 +10,7 @@ from pyhangtrace.analyze.calls import Meaning
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.model.kinds import Confidence, Edge, FdKind, Kind, Role, WaitKind
 from pyhangtrace.model.open_files import FdFacts
-from pyhangtrace.model.report import ReportHolder, WaitObject
+from pyhangtrace.model.report import WaitObject
 from pyhangtrace.model.threads import ThreadSample
 
 # Descriptors that bring work, wake-ups or the time from outside: no peer can be named.
@@ -224,7 +224,7 @@ def _peers(scene: Scene, wait: Blocked, facts: FdFacts, *, writing: bool, endles
         targets=tuple((end, 0) for end in others),
         besides=tuple((end, 0) for end in ends) if others else (),
         basis=left_open or basis,
-        holder=ReportHolder(pid=others[0], alive=not scene.exited(others[0])) if len(others) == 1 else None,
+        holder=holders.process_holder(scene, others[0]) if len(others) == 1 else None,
         candidates=tuple((end, 0) for end in others) if len(others) > 1 else (),
         edge=Edge.ANY,
         from_stdin=facts.fd == 0 and not writing and known and all(is_stranger(scene, end) for end in others),
@@ -351,9 +351,7 @@ def poll_wait(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked:
         candidates=ordered,
         besides=tuple((end, 0) for end in sorted(possible)),
         basis=Confidence.LIKELY if outlived or holders.has_timer_handler(scene, pid) else wait.basis,
-        holder=ReportHolder(pid=ordered[0][0], alive=not scene.exited(ordered[0][0]))
-        if len(ordered) == 1
-        else None,
+        holder=holders.process_holder(scene, ordered[0][0]) if len(ordered) == 1 else None,
     )
 
 

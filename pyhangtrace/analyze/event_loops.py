@@ -97,8 +97,7 @@ def settle_tasks(scene: Scene, waits: Mapping[Key, Blocked]) -> dict[Key, Blocke
                 settled[key] = _by_the_clock(waits[key], left_s)
         for loop in scene.threads_of(pid):
             if loop in waits and loop not in tied and _is_loop(waits[loop]):
-                found = _awaiting_threads(scene, graph, waits[loop]) or waits[loop]
-                settled[loop] = _deserted(scene, waits, graph, _told(graph, found))
+                settled[loop] = _settle_loop(scene, waits, graph, waits[loop])
     return {key: wait if wait is waits[key] else _its_own(wait) for key, wait in settled.items()}
 
 
@@ -333,13 +332,19 @@ def _by_the_clock(wait: Blocked, left_s: float) -> Blocked:
 # -- tasks that wait for threads ---------------------------------------------------------------------------------
 
 
-def _awaiting_threads(scene: Scene, graph: _Graph, wait: Blocked) -> Blocked | None:
+def _settle_loop(scene: Scene, waits: Mapping[Key, Blocked], graph: _Graph, wait: Blocked) -> Blocked:
+    """The wait of a loop, told by its tasks."""
+    mine = graph.by_loop.get(wait.key[1], {})
+    shut = is_closed(scene, wait) and _all_at_rest(graph, mine)
+    told = _told(graph, (_awaiting_threads(scene, graph, wait, mine) if shut else None) or wait)
+    deserted = shut and told.standing is Standing.IDLE and is_deserted(scene, waits, told)
+    return settle_deserted(told, mine.values()) if deserted else told
+
+
+def _awaiting_threads(scene: Scene, graph: _Graph, wait: Blocked, mine: _Tasks) -> Blocked | None:
     """A loop that nothing can wake but other threads of its process, or those of its pools, as all its tasks wait for
     them, or that has a lock which nobody is known to have. None: something else may wake it.
     """
-    mine = graph.by_loop.get(wait.key[1], {})
-    if not is_closed(scene, wait) or not _all_at_rest(graph, mine):
-        return None
     threads: set[Key] = set()
     lock: TaskSample | None = None
     for node, task in mine.items():
@@ -390,14 +395,6 @@ def _all_at_rest(graph: _Graph, tasks: _Tasks) -> bool:
     if not tasks or len(graph.now) >= _MOST_TASKS or not tasks.keys() <= graph.tasks.keys():
         return False
     return not any(task.awaits in (None, _READY) for task in tasks.values())
-
-
-def _deserted(scene: Scene, waits: Mapping[Key, Blocked], graph: _Graph, wait: Blocked) -> Blocked:
-    """The wait of a loop that nothing can wake any more, told as that; any other as it was."""
-    mine = graph.by_loop.get(wait.key[1], {})
-    if wait.standing is not Standing.IDLE or not is_closed(scene, wait) or not _all_at_rest(graph, mine):
-        return wait
-    return settle_deserted(wait, mine.values()) if is_deserted(scene, waits, wait) else wait
 
 
 # -- words -------------------------------------------------------------------------------------------------------

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 
 from pyhangtrace.analyze.blocked import CONNECT, Blocked, changed
 from pyhangtrace.analyze.calls import Meaning, connects_to_store
 from pyhangtrace.analyze.progress import Progress
-from pyhangtrace.analyze.scene import Key, Scene
+from pyhangtrace.analyze.scene import Scene
 from pyhangtrace.model.groups import GroupWait
+from pyhangtrace.model.kinds import StoreAnswer
 from pyhangtrace.model.report import WaitObject
 from pyhangtrace.model.threads import ThreadSample
 
@@ -19,29 +19,21 @@ STORE = "store"
 _GLOO_CONNECTS = re.compile(r"\bconnectFullMesh\b|\bcreateAndConnectAllPairs\b")
 _MOST_TOLD = 4
 _ANSWERS = {
-    "nobody listens": "where nobody listens",
-    "no answer": "from where nothing comes back (SYN-SENT)",
+    StoreAnswer.NOBODY_LISTENS: "where nobody listens",
+    StoreAnswer.NO_ANSWER: "from where nothing comes back (SYN-SENT)",
 }
-
-
-def group_waits(scene: Scene) -> Mapping[Key, GroupWait]:
-    """All of them, by thread."""
-    return {(wait.pid, wait.tid): wait for wait in scene.evidence.group_waits}
 
 
 def rendezvous(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked:
     """The draft with what a rendezvous waits for: the store itself while it is not reached, keys of it, or a rank."""
     call = draft.call
-    wait = next(
-        (each for each in scene.evidence.group_waits if (each.pid, each.tid) == (sample.pid, sample.tid)),
-        GroupWait(pid=sample.pid, tid=sample.tid),
-    )
+    wait = scene.group_waits.get(draft.key) or GroupWait(pid=sample.pid, tid=sample.tid)
     if connects_to_store(sample.frames):
         known = dict(scene.processes[sample.pid].identity)
         host, port = known.get("MASTER_ADDR"), known.get("MASTER_PORT")
         path = wait.address or (f"{host}:{port}" if host and port else None)
-        answer = _ANSWERS.get(wait.answer or "")
-        said = (f"the connections of this host: {wait.answer} at {path}",) if answer else ()
+        answer = _ANSWERS[wait.answer] if wait.answer is not None else None
+        said = (f"the connections of this host: {wait.answer.value} at {path}",) if wait.answer else ()
         return changed(
             draft,
             object=WaitObject(name=CONNECT, path=path),

@@ -170,7 +170,7 @@ def held_by(scene: Scene, wait: Blocked, pids: Sequence[int]) -> Blocked:
     return changed(
         wait,
         targets=keys,
-        holder=ReportHolder(pid=pids[0], alive=not scene.exited(pids[0])) if len(pids) == 1 else None,
+        holder=process_holder(scene, pids[0]) if len(pids) == 1 else None,
         candidates=keys if several else (),
         edge=Edge.ANY if several else Edge.ALL,
     )
@@ -350,6 +350,16 @@ def named(sample: ThreadSample, names: Mapping[str, None] | Iterable[str]) -> st
 def thread_holder(key: Key | None) -> ReportHolder | None:
     """A thread as a recorded holder."""
     return ReportHolder(pid=key[0], tid=key[1]) if key is not None else None
+
+
+def process_holder(scene: Scene, pid: int) -> ReportHolder:
+    """A process as a recorded holder."""
+    return ReportHolder(pid=pid, alive=not scene.exited(pid))
+
+
+def living_children(scene: Scene, pid: int) -> tuple[int, ...]:
+    """Children that have not exited. One that has ends a wait for it: it did so while the host was looked at."""
+    return tuple(child for child in scene.children.get(pid, ()) if not scene.exited(child))
 
 
 def lock_object(sample: ThreadSample, *, address: int | None = None) -> WaitObject:

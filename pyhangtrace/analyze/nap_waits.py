@@ -87,9 +87,7 @@ def _file_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked:
 
 def _others(scene: Scene, sample: ThreadSample, draft: Blocked, thing: PolledThing) -> Blocked | None:
     """Whether a child, a thread or a piece of work has come to its end: any of those that are there."""
-    children: tuple[Key, ...] = tuple(
-        (pid, 0) for pid in scene.children.get(sample.pid, ()) if not scene.exited(pid)
-    )
+    children: tuple[Key, ...] = tuple((pid, 0) for pid in holders.living_children(scene, sample.pid))
     targets = children if thing is PolledThing.CHILD else (*holders.siblings(scene, draft.key), *children)
     if not targets:
         return None

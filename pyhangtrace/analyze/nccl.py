@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from pyhangtrace.analyze import nccl_messages
-from pyhangtrace.analyze.blocked import Blocked, Standing, changed
+from pyhangtrace.analyze.blocked import Blocked, changed
 from pyhangtrace.analyze.calls import first_own_frame
 from pyhangtrace.analyze.fronts import front
 from pyhangtrace.analyze.leaving import absent_key
@@ -24,6 +24,7 @@ from pyhangtrace.analyze.nccl_comms import (
 )
 from pyhangtrace.analyze.nccl_devices import late_and_idle, ranks_words
 from pyhangtrace.analyze.nccl_messages import Unanswered, unanswered
+from pyhangtrace.analyze.nccl_told import told
 from pyhangtrace.analyze.nccl_words import nccl_words
 from pyhangtrace.analyze.progress import GOES_ON
 from pyhangtrace.analyze.scene import Key, Scene
@@ -157,20 +158,16 @@ def _say_own_lag(
         )
         waits[key] = said
         if certain:
-            waits[key] = changed(
+            found = told(
                 said,
-                kind=WaitKind.COLLECTIVE,
-                standing=Standing.FIRM,
+                (f"the GPU of {ranks_words(behind)} does nothing",),
                 cause=Kind.COLLECTIVE_MISSING_RANK,
-                basis=Confidence.LIKELY,
-                edge=Edge.ANY,
                 object=_object(wait, name, late.operation),
                 targets=own,
-                candidates=own,
-                thread_guessed=len(own) > 1,
-                from_counters=True,
-                evidence=(*said.evidence, f"the GPU of {ranks_words(behind)} does nothing"),
+                group=joined.name,
+                edge=Edge.ANY,
             )
+            waits[key] = changed(found, thread_guessed=len(own) > 1)
 
 
 def _say_gone(
@@ -310,19 +307,15 @@ def _attach(
     every = tuple(dict.fromkeys(target for each in open_ones for target in each[3]))
     one = len({each[3] for each in open_ones}) == 1
     wait = waits[key]
-    waits[key] = changed(
+    waits[key] = told(
         wait,
-        kind=WaitKind.COLLECTIVE,
-        standing=Standing.FIRM,
+        tuple(nccl_words(each[2]) for each in open_ones),
         cause=Kind.COLLECTIVE_MISSING_RANK,
-        basis=Confidence.LIKELY if one else Confidence.POSSIBLE,
-        edge=Edge.ALL if one else Edge.ANY,
         object=_object(wait, name, operation),
         targets=every,
-        candidates=every,
         group=joined.name,
-        from_counters=True,
-        evidence=(*wait.evidence, *(nccl_words(each[2]) for each in open_ones)),
+        basis=Confidence.LIKELY if one else Confidence.POSSIBLE,
+        edge=Edge.ALL if one else Edge.ANY,
     )
 
 
@@ -356,18 +349,13 @@ def _say_parting(
         for member in members:
             for key in keys[member.pid]:
                 wait = waits[key]
-                waits[key] = changed(
+                waits[key] = told(
                     wait,
-                    kind=WaitKind.COLLECTIVE,
-                    standing=Standing.FIRM,
+                    (nccl_words(joined),),
                     cause=kind,
-                    basis=Confidence.LIKELY,
                     object=_object(wait, name, operation),
                     targets=targets,
-                    candidates=targets,
                     group=joined.name,
-                    from_counters=True,
-                    evidence=(*wait.evidence, nccl_words(joined)),
                 )
     return kind
 

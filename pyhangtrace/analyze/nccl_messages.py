@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from pyhangtrace.analyze.blocked import Blocked, Standing, changed
+from pyhangtrace.analyze.blocked import Blocked, changed
 from pyhangtrace.analyze.fronts import front
 from pyhangtrace.analyze.nccl_comms import Joined, Member
+from pyhangtrace.analyze.nccl_told import told
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.model.kinds import Confidence, Edge, Kind, WaitKind
 from pyhangtrace.model.nccl import NcclPlan, NcclTask, function_name
@@ -127,20 +128,17 @@ def attach(
     last = open_ones[-1]
     for key in gpu_waits:
         wait = waits[key]
-        waits[key] = changed(
+        waits[key] = told(
             wait,
+            tuple(each.words for each in open_ones),
             kind=WaitKind.P2P,
-            standing=Standing.FIRM,
             cause=Kind.P2P_UNMATCHED,
-            # Which of them it is that its stream has come to is not known.
-            basis=Confidence.LIKELY if one else Confidence.POSSIBLE,
-            edge=Edge.ALL if one else Edge.ANY,
             object=changed(
                 wait.object, name=last.op, peer_rank=scene.who.rank(last.peer.pid) if one else None
             ),
             targets=targets,
-            candidates=targets,
             group=joined.name,
-            from_counters=True,
-            evidence=(*wait.evidence, *(each.words for each in open_ones)),
+            # Which of them it is that its stream has come to is not known.
+            basis=Confidence.LIKELY if one else Confidence.POSSIBLE,
+            edge=Edge.ALL if one else Edge.ANY,
         )

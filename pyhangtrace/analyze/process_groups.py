@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 
 from pyhangtrace.analyze.calls import Call, Meaning, path_has
 from pyhangtrace.analyze.frame_values import by_frame
-from pyhangtrace.analyze.group_waits import group_waits
 from pyhangtrace.analyze.scene import Scene
 from pyhangtrace.model.groups import GroupWait, PendingOperation, ProcessGroupFacts
 from pyhangtrace.model.ranks import fold
@@ -205,7 +204,7 @@ def groups_of(scene: Scene) -> Groups:
 
 def _with_begun(scene: Scene, groups: Groups) -> Groups:
     """Who waits for an operation has begun it and all before it, also where no recorder counts them."""
-    groups = replace(groups, waits=group_waits(scene))
+    groups = replace(groups, waits=scene.group_waits)
     begun: dict[int, dict[Group, ProcessGroupFacts]] = {}
     for (pid, tid), wait in sorted(groups.waits.items()):
         sample = scene.thread((pid, tid))

@@ -14,6 +14,7 @@ from pyhangtrace.analyze.readings import Reading, read
 from pyhangtrace.analyze.services import service_of
 from pyhangtrace.model import syscalls
 from pyhangtrace.model.evidence import Evidence
+from pyhangtrace.model.groups import GroupWait
 from pyhangtrace.model.kinds import Role
 from pyhangtrace.model.open_files import FdFacts
 from pyhangtrace.model.processes import ProcessFacts
@@ -55,6 +56,7 @@ class Scene:
     values: NamedValues
     calls: Mapping[int, str]
     fds: Mapping[tuple[int, int], FdFacts]
+    group_waits: Mapping[Key, GroupWait]
     vanished: frozenset[int]
 
     def thread(self, key: Key) -> ThreadSample | None:
@@ -224,5 +226,6 @@ def build_scene(evidence: Evidence) -> Scene:
         values=NamedValues(threads, newest_of),
         calls=syscalls.names(evidence.host.machine),
         fds=fds,
+        group_waits={(wait.pid, wait.tid): wait for wait in evidence.group_waits},
         vanished=vanished,
     )

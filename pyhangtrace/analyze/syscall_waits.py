@@ -13,7 +13,7 @@ from pyhangtrace.analyze.progress import in_place
 from pyhangtrace.analyze.scene import Scene
 from pyhangtrace.analyze.sleeps import is_sleep
 from pyhangtrace.model.kinds import Confidence, Edge, FrameKind, Kind, WaitKind
-from pyhangtrace.model.report import ReportHolder, WaitObject
+from pyhangtrace.model.report import WaitObject
 from pyhangtrace.model.stacks import Frame
 from pyhangtrace.model.threads import ThreadSample
 
@@ -49,8 +49,7 @@ def child(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
     by_frame = draft.call is not None and draft.call.meaning in (Meaning.CHILD, Meaning.JOIN_PROCESS)
     if name not in CHILD and not by_frame:
         return None
-    # One that has exited ends the wait: it did so while the host was looked at.
-    children = tuple(pid for pid in scene.children.get(sample.pid, ()) if not scene.exited(pid))
+    children = holders.living_children(scene, sample.pid)
     asked: int | None = None
     if name == "wait4" and sample.args:
         asked = _signed(sample.args[0])
@@ -68,7 +67,7 @@ def child(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
             standing=Standing.FIRM,
             cause=Kind.CHILD_STUCK,
             targets=((asked, 0),),
-            holder=ReportHolder(pid=asked, alive=not scene.exited(asked)),
+            holder=holders.process_holder(scene, asked),
         )
     if name in _FORKS:
         return None
@@ -99,7 +98,7 @@ def _vfork(scene: Scene, sample: ThreadSample, draft: Blocked, children: tuple[i
         cause=Kind.CHILD_STUCK,
         targets=tuple((pid, 0) for pid in same),
         candidates=() if sure else tuple((pid, 0) for pid in same),
-        holder=ReportHolder(pid=same[0], alive=not scene.exited(same[0])) if sure else None,
+        holder=holders.process_holder(scene, same[0]) if sure else None,
         edge=Edge.ALL if sure else Edge.ANY,
         evidence=(
             *draft.evidence,
@@ -226,7 +225,7 @@ def lease(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
             inode=lock.inode if lock else None,
         ),
         targets=((lock.pid, 0),) if lock else (),
-        holder=ReportHolder(pid=lock.pid, alive=not scene.exited(lock.pid)) if lock else None,
+        holder=holders.process_holder(scene, lock.pid) if lock else None,
         evidence=(
             *draft.evidence,
             f"in {sample.wchan}: waits until the lease on the file is given back",

@@ -20,6 +20,7 @@ from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
 from pyhangtrace.collect.memory import Read, cpp_string, of_process
 from pyhangtrace.collect.procfs import printable, read_text
 from pyhangtrace.model.groups import GroupWait, PendingOperation
+from pyhangtrace.model.kinds import StoreAnswer
 from pyhangtrace.model.threads import ThreadSample
 
 GROUP_WAITS_TASK = "group_waits"
@@ -54,8 +55,6 @@ _LISTEN, _SYN_SENT = "0A", "02"
 _LARGEST_TABLE = 1 << 22
 
 SOURCE = "gloo memory"
-NOBODY_LISTENS = "nobody listens"
-NO_ANSWER = "no answer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,7 +275,7 @@ def _with_answer(wait: GroupWait, host: str, port: int, proc_root: str) -> Group
     )
 
 
-def answer(host: str, port: int, tcp: str | None, tcp6: str | None) -> str | None:
+def answer(host: str, port: int, tcp: str | None, tcp6: str | None) -> StoreAnswer | None:
     """Why nobody answers at an address, by the tables of connections of who tries to reach it; None: it is not seen.
 
     Of an address that is this machine's for sure, the loopback's, who listens is in the tables.
@@ -295,9 +294,9 @@ def answer(host: str, port: int, tcp: str | None, tcp6: str | None) -> str | Non
     if address is None:
         return None
     if _in_table(address) & trying:
-        return NO_ANSWER
+        return StoreAnswer.NO_ANSWER
     listening = any(number == port for _, number in states.get(_LISTEN, ()))
-    return NOBODY_LISTENS if address.is_loopback and not listening else None
+    return StoreAnswer.NOBODY_LISTENS if address.is_loopback and not listening else None
 
 
 def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pyhangtrace.model.kinds import StoreAnswer
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingOperation:
@@ -54,8 +56,7 @@ class GroupWait:
     `keys` of the store as the program asked for them, `full_keys` as the store has them. `work` is the operation whose
     object the thread waits on, at the condition `condition`; `rank` is the own rank in its group, of `size` members.
     `setters` are processes of whose source it is certain that they set one of the keys next, once they get on.
-    `address` is that of a store that is not reached, `answer` why not as far as this host shows it: "nobody listens",
-    "no answer".
+    `address` is that of a store that is not reached, `answer` why not as far as this host shows it.
     """
 
     pid: int
@@ -68,7 +69,7 @@ class GroupWait:
     rank: int | None = None
     size: int | None = None
     address: str | None = None
-    answer: str | None = None
+    answer: StoreAnswer | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

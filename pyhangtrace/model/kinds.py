@@ -236,6 +236,13 @@ class PolledThing(str, Enum):
     FUTURE = "future"  # is it done?
 
 
+class StoreAnswer(str, Enum):
+    """What comes of a try to reach a store."""
+
+    NOBODY_LISTENS = "nobody listens"
+    NO_ANSWER = "no answer"
+
+
 class FdKind(str, Enum):
     """What a file descriptor refers to."""
 

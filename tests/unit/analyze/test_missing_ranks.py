@@ -9,7 +9,7 @@ import pytest
 from pyhangtrace.analyze import analyze
 from pyhangtrace.model.groups import GroupWait
 from pyhangtrace.model.host import HostFacts, OomKill
-from pyhangtrace.model.kinds import Confidence, Kind, Part, Role, State, WaitKind
+from pyhangtrace.model.kinds import Confidence, Kind, Part, Role, State, StoreAnswer, WaitKind
 from pyhangtrace.model.open_files import FileLock
 from pyhangtrace.model.processes import RankClaim
 from pyhangtrace.model.threads import NamedValue
@@ -449,7 +449,8 @@ def test_a_number_that_is_no_members_names_nobody() -> None:
 
 def test_an_address_where_nobody_listens_is_told() -> None:
     waits = tuple(
-        GroupWait(pid=pid, tid=pid, address="127.0.0.1:29500", answer="nobody listens") for pid in (100, 101)
+        GroupWait(pid=pid, tid=pid, address="127.0.0.1:29500", answer=StoreAnswer.NOBODY_LISTENS)
+        for pid in (100, 101)
     )
     ranks = [b.rank(100 + number, number, 2, identity=AT_STORE) for number in (0, 1)]
     looks = b.twice(connecting(100), connecting(101))

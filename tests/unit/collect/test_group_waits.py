@@ -7,14 +7,13 @@ import struct
 import pytest
 
 from pyhangtrace.collect.group_waits import (
-    NO_ANSWER,
-    NOBODY_LISTENS,
     answer,
     joined,
     keys_on_stack,
     with_work,
 )
 from pyhangtrace.model.groups import GroupWait
+from pyhangtrace.model.kinds import StoreAnswer
 from tests.unit.collect.helpers import Memory
 
 STACK, HEAP, WORK, CONTEXT = 0x7000_0000, 0x5000_0000, 0x6000_0000, 0x6100_0000
@@ -155,9 +154,9 @@ TRIES = "   1: 0200000A:C350 010200C0:7384 02 00000001:00000000\n"  # to 192.0.2
     ("host", "port", "rows", "expected"),
     [
         ("127.0.0.1", 29572, LISTENS, None),
-        ("127.0.0.1", 29573, LISTENS, NOBODY_LISTENS),
-        ("localhost", 29573, LISTENS, NOBODY_LISTENS),
-        ("192.0.2.1", 29572, LISTENS + TRIES, NO_ANSWER),
+        ("127.0.0.1", 29573, LISTENS, StoreAnswer.NOBODY_LISTENS),
+        ("localhost", 29573, LISTENS, StoreAnswer.NOBODY_LISTENS),
+        ("192.0.2.1", 29572, LISTENS + TRIES, StoreAnswer.NO_ANSWER),
         ("192.0.2.1", 29573, LISTENS + TRIES, None),
         ("192.0.2.7", 29572, LISTENS + TRIES, None),
         ("head.example", 29572, LISTENS, None),
