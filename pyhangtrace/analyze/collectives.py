@@ -49,13 +49,15 @@ def match(scene: Scene, waits: Mapping[Key, Blocked]) -> Matched:
     """Matches collectives, point-to-point calls and rendezvous over all ranks."""
     done = dict(waits)
     groups = {False: process_groups(scene), True: communicators_of(scene)}
-    _name_later(scene, done, groups[False])
-    _name_begun(done, groups[True])
+    # What follows tells of these alone, and makes none of other waits.
+    of_group = [key for key in sorted(done) if done[key].kind in GROUP_KINDS]
+    _name_later(scene, done, of_group, groups[False])
+    _name_begun(done, of_group, groups[True])
     parted = None
     found: list[Collective] = []
     by_object: dict[tuple[str, object], list[Key]] = {}
     places: dict[Key, Place] = {}
-    for key in sorted(done):
+    for key in of_group:
         wait = done[key]
         if wait.kind is WaitKind.COLLECTIVE and wait.call is not None:
             sample = scene.thread(key)
@@ -87,9 +89,9 @@ def match(scene: Scene, waits: Mapping[Key, Blocked]) -> Matched:
             parted = _match_ranks(scene, done, backend, keys, found, elsewhere | inside, unseen) or parted
         else:
             parted = _match_processes(scene, done, backend, keys, found) or parted
-    _match_p2p(scene, done, groups)
-    _withhold_unproven(scene, done)
-    _match_rendezvous(scene, done)
+    _match_p2p(scene, done, of_group, groups)
+    _withhold_unproven(scene, done, of_group)
+    _match_rendezvous(scene, done, of_group)
     parted = nccl.match(scene, done, found) or parted
     return Matched(waits=done, collectives=tuple(found), parted=parted)
 
@@ -127,10 +129,11 @@ def is_run_loop(sample: ThreadSample) -> bool:
     return any(_RUN_LOOP in frame.function for frame in sample.frames)
 
 
-def _name_later(scene: Scene, waits: dict[Key, Blocked], groups: Groups) -> None:
+def _name_later(scene: Scene, waits: dict[Key, Blocked], of_group: Sequence[Key], groups: Groups) -> None:
     # `work.wait()` of an asynchronous operation has no frame that names it. The object it waits on does; where that was
     # not read, gloo's own thread is in it.
-    for key, wait in waits.items():
+    for key in of_group:
+        wait = waits[key]
         if (
             wait.kind is WaitKind.COLLECTIVE
             and wait.call is not None
@@ -147,9 +150,10 @@ def _name_later(scene: Scene, waits: dict[Key, Blocked], groups: Groups) -> None
                 waits[key] = changed(wait, call=call, object=changed(wait.object, name=op))
 
 
-def _name_begun(waits: dict[Key, Blocked], communicators: Groups) -> None:
+def _name_begun(waits: dict[Key, Blocked], of_group: Sequence[Key], communicators: Groups) -> None:
     """MPI_Wait is for what was begun before: where messages of collectives alone are expected, for a collective."""
-    for key, wait in waits.items():
+    for key in of_group:
+        wait = waits[key]
         call = wait.call
         if wait.kind is not WaitKind.P2P or call is None or (call.backend, call.op) != ("mpi", MPI_WAIT):
             continue
@@ -309,16 +313,15 @@ def _has_groups(wait: Blocked) -> bool:
     return wait.call is not None and wait.call.meaning is Meaning.COLLECTIVE
 
 
-def _withhold_unproven(scene: Scene, waits: dict[Key, Blocked]) -> None:
+def _withhold_unproven(scene: Scene, waits: dict[Key, Blocked], of_group: Sequence[Key]) -> None:
     """A wait that polls looks the same whether messages come or not, where they cannot be counted.
 
     Then only somebody who does not poll can be what it lacks: those who do may all be getting on.
     """
     unproven = {
         key
-        for key, wait in waits.items()
-        if wait.kind in GROUP_KINDS
-        and wait.progress is Progress.REARMED
+        for key in of_group
+        if (wait := waits[key]).progress is Progress.REARMED
         and wait.call is not None
         and wait.call.spins
         and scene.mpi_moves(key[0]) is None
@@ -412,9 +415,11 @@ def _match_processes(
     return Kind.COLLECTIVE_OP_MISMATCH if parted else None
 
 
-def _match_p2p(scene: Scene, waits: dict[Key, Blocked], groups: Mapping[bool, Groups]) -> None:
+def _match_p2p(
+    scene: Scene, waits: dict[Key, Blocked], of_group: Sequence[Key], groups: Mapping[bool, Groups]
+) -> None:
     world = _world(scene)
-    for key in sorted(waits):
+    for key in of_group:
         wait = waits[key]
         if wait.kind is not WaitKind.P2P:
             continue
@@ -482,11 +487,11 @@ def _p2p_of_group(
     )
 
 
-def _match_rendezvous(scene: Scene, waits: dict[Key, Blocked]) -> None:
+def _match_rendezvous(scene: Scene, waits: dict[Key, Blocked], of_group: Sequence[Key]) -> None:
     inside = {
         rank
-        for key, wait in waits.items()
-        if wait.kind is WaitKind.RENDEZVOUS and (rank := scene.who.rank(key[0])) is not None
+        for key in of_group
+        if waits[key].kind is WaitKind.RENDEZVOUS and (rank := scene.who.rank(key[0])) is not None
     }
     if not inside:
         return
@@ -497,7 +502,7 @@ def _match_rendezvous(scene: Scene, waits: dict[Key, Blocked]) -> None:
     goal = tuple(key for key in fronts if key not in left)
     # Rank 0 keeps the store, where the launcher does not.
     host = {front for rank, front in zip(outside, fronts, strict=True) if rank == 0 and not _elastic(scene)}
-    for key in sorted(waits):
+    for key in of_group:
         wait = waits[key]
         if wait.kind is not WaitKind.RENDEZVOUS:
             continue

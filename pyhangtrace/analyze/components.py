@@ -19,10 +19,17 @@ def components(nodes: Iterable[Key], edges: Callable[[Key], tuple[Key, ...]]) ->
     work: list[tuple[Key, Iterator[Key]]] = []
     found: list[tuple[Key, ...]] = []
 
-    def enter(node: Key) -> None:
+    def enter(node: Key) -> bool:
+        """Whether it leads anywhere; else it is a component as it is."""
+        targets = edges(node)
+        if not targets:
+            index[node] = _FOUND
+            found.append((node,))
+            return False
         index[node] = low[node] = len(index)
         stack.append(node)
-        work.append((node, iter(edges(node))))
+        work.append((node, iter(targets)))
+        return True
 
     for root in nodes:
         if root not in index:
@@ -33,10 +40,10 @@ def components(nodes: Iterable[Key], edges: Callable[[Key], tuple[Key, ...]]) ->
             for target in rest:
                 at = index.get(target)
                 if at is None:
-                    low[node] = lowest
-                    enter(target)
-                    break
-                if at < lowest:
+                    if enter(target):
+                        low[node] = lowest
+                        break
+                elif at < lowest:
                     lowest = at
             else:
                 work.pop()

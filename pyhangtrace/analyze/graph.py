@@ -15,7 +15,7 @@ from pyhangtrace.analyze.crowds import crowd, in_short, is_crowd
 from pyhangtrace.analyze.fates import Judged, Outcome
 from pyhangtrace.analyze.knot_fates import judge_knot
 from pyhangtrace.analyze.knots import Circles
-from pyhangtrace.analyze.outside import awaiting_work, reach
+from pyhangtrace.analyze.outside import reach
 from pyhangtrace.analyze.progress import GOES_ON
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.analyze.single_fates import judge_one
@@ -32,7 +32,7 @@ def judge(scene: Scene, waits: Mapping[Key, Blocked]) -> Judged:
     def edges(node: Key) -> tuple[Key, ...]:
         return crowd(scene, node) if is_crowd(node) else leads.get(node, ())
 
-    world = World(scene, waits, reach(scene, waits), awaiting_work(scene, waits))
+    world = World(scene, waits, reach(scene, waits))
     outcomes: dict[Key, Outcome] = {}
     knots: list[Circles] = []
     clocked: set[Key] = set()

@@ -15,6 +15,8 @@ NO_OWNER = "no owner recorded"
 
 _MOST_MEMBERS = 8
 
+_ENDED_BY_WRITERS = frozenset(FdKind) - {FdKind.PIDFD, FdKind.EVENTFD, FdKind.MQUEUE}
+
 
 def number(facts: FdFacts, name: str) -> int | None:
     """A number that the kernel shows of the object."""
@@ -77,6 +79,8 @@ def others(facts: FdFacts) -> tuple[int, ...]:
 
 def condition(facts: FdFacts) -> str | None:
     """How the object stands, in a few words; None if the kernel does not tell."""
+    if facts.socket is not None:
+        return socket_words(facts.socket)
     if facts.kind is FdKind.EVENTFD:
         count = number(facts, "eventfd-count")
         return f"counter {count}" if count is not None else None
@@ -91,8 +95,6 @@ def condition(facts: FdFacts) -> str | None:
         return f"{facts.queued} of {facts.capacity} bytes in it"
     if facts.kind is FdKind.USERFAULTFD:
         return "a fault waits in it"
-    if facts.socket is not None:
-        return socket_words(facts.socket)
     return None
 
 
@@ -144,12 +146,12 @@ def _member(facts: FdFacts) -> str:
 
 def ends(facts: FdFacts) -> tuple[int, ...]:
     """Processes that could make a descriptor readable."""
+    if facts.kind in _ENDED_BY_WRITERS:
+        return holders.writers(facts)
     if facts.kind is FdKind.PIDFD:
         pid = watched_process(facts)
         return (pid,) if pid is not None else ()
-    if facts.kind in (FdKind.EVENTFD, FdKind.MQUEUE):
-        return others(facts)
-    return holders.writers(facts)
+    return others(facts)
 
 
 def seen(scene: Scene, pids: Iterable[int], *, besides: int) -> tuple[Key, ...]:

@@ -25,8 +25,8 @@ from pyhangtrace.model.open_files import FdFacts
 _SERVE_OUTSIDE = frozenset({"grpc", "zmq", "libuv", "ray"})
 _PID = itemgetter(0)
 
-# By a name of its own: before Python 3.12 each look-up of a member costs as much as a step of these loops.
-_IDLE = Standing.IDLE
+# By names of their own: before Python 3.12 each look-up of a member costs as much as a step of these loops.
+_IDLE, _OPAQUE, _MOVING = Standing.IDLE, Standing.OPAQUE, Progress.MOVING
 
 _GOING_ON = BY_ITSELF - {Standing.STOPPED}
 _ENDS = frozenset({WaitKind.PIPE, WaitKind.SOCKET, WaitKind.POLL})
@@ -39,11 +39,14 @@ _ANY_WORKER = -2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reach:
-    """`listening` wait for outside work themselves, or for one that does, by waits that name their target. Life comes
-    from `sources` in any case, and from those who move by themselves; over `edges` it comes to who waits for these.
+    """`firm` are the targets of waits that know them. Over these, `listening` wait for the world outside, or do so
+    themselves, and `awaiting_work` for somebody who works or sleeps by the clock. Life comes from `sources` in any
+    case, and from those who move by themselves; over `edges` it comes to who waits for these.
     """
 
+    firm: Mapping[Key, tuple[Key, ...]]
     listening: frozenset[Key]
+    awaiting_work: frozenset[Key]
     sources: Set[Key]
     moving: Set[Key]
     edges: Mapping[Key, tuple[Key, ...]]
@@ -59,8 +62,10 @@ class Reach:
 
 def reach(scene: Scene, waits: Mapping[Key, Blocked]) -> Reach:
     """Whom the world outside reaches."""
+    known, timer = Standing.FIRM, Standing.TIMER
+    firm = {key: wait.targets for key, wait in waits.items() if wait.standing is known}
     world = {key for key, wait in waits.items() if _listens(scene, wait)}
-    firm = {key: wait.targets for key, wait in waits.items() if wait.standing is Standing.FIRM}
+    at_it = {key for key, wait in waits.items() if wait.standing is timer} | (scene.at_work & waits.keys())
     edges = {key: _may_end(scene, wait) for key, wait in waits.items()}
     # Thousands of threads may each wait for any of the others: one node in between stands for all of a process.
     named = set(chain.from_iterable(edges.values()))
@@ -68,21 +73,15 @@ def reach(scene: Scene, waits: Mapping[Key, Blocked]) -> Reach:
     named.update(chain.from_iterable(between.values()))
     alive = {pid for pid in set(map(_PID, named)) if is_stranger(scene, pid) and not scene.exited(pid)}
     return Reach(
+        firm=firm,
         listening=leading_to(world, firm),
+        awaiting_work=leading_to(
+            {key for key, targets in firm.items() if not at_it.isdisjoint(targets)}, firm
+        ),
         sources=world.union(key for key in named if key[0] in alive),
         moving={key for key, wait in waits.items() if _gives_life(wait)},
         edges={**between, **edges},  # in this order, since most lead over those
     )
-
-
-def awaiting_work(scene: Scene, waits: Mapping[Key, Blocked]) -> frozenset[Key]:
-    """Threads that wait, over waits that know their targets, for one that works or sleeps by the clock."""
-    timer = Standing.TIMER
-    at_it = {key for key, wait in waits.items() if wait.standing is timer} | (scene.at_work & waits.keys())
-    if not at_it:
-        return frozenset()
-    firm = {key: wait.targets for key, wait in waits.items() if wait.standing is Standing.FIRM}
-    return leading_to({key for key, targets in firm.items() if not at_it.isdisjoint(targets)}, firm)
 
 
 def _may_end(scene: Scene, wait: Blocked) -> tuple[Key, ...]:
@@ -120,7 +119,7 @@ def _listens(scene: Scene, wait: Blocked) -> bool:
         return True
     if wait.own_end:
         return bool(holders.handled_signals(scene, wait.key[0]))
-    if wait.standing is not Standing.IDLE or wait.cause is not Kind.IDLE or wait.kind is WaitKind.QUEUE:
+    if wait.standing is not _IDLE or wait.cause is not Kind.IDLE or wait.kind is WaitKind.QUEUE:
         return False
     # A loop that watches nothing but its own wake-up channel waits for its own process, or for a signal.
     alone = wait.kind is WaitKind.POLL and watches_own_only(scene, wait.key)
@@ -170,12 +169,12 @@ def _is_forked_from(scene: Scene, pid: int, ancestor: int) -> bool:
 
 
 def _gives_life(wait: Blocked) -> bool:
-    if wait.progress is Progress.MOVING or wait.standing in _GOING_ON:
+    if wait.progress is _MOVING or wait.standing in _GOING_ON:
         return True
-    if wait.standing is Standing.OPAQUE:
+    if wait.standing is _OPAQUE:
         return wait.kind in _UNSEEN_ENDS
     # Another host may answer.
-    return wait.kind is WaitKind.SOCKET and not wait.targets and not wait.own_end
+    return not wait.targets and wait.kind is WaitKind.SOCKET and not wait.own_end
 
 
 def keeps_time(wait: Blocked) -> bool:

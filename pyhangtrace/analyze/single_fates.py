@@ -160,7 +160,7 @@ def _own_end(world: World, wait: Blocked) -> Outcome:
         return Outcome(Fate.IDLE)
     caught = _caught_with(world, wait.key)
     others = world.workers.get(wait.key[0], frozenset()) - {wait.key}
-    if not world.awaiting_work.isdisjoint(others - caught):
+    if not world.reach.awaiting_work.isdisjoint(others - caught):
         # The thread that is to write may be the one that somebody's work holds up.
         return Outcome(Fate.UNKNOWN)
     hopeless = caught.issuperset(others) and wait.progress is not Progress.UNSEEN

@@ -15,12 +15,11 @@ from pyhangtrace.analyze.scene import Key, Scene
 # Without slots, which have no room for what is found when it is asked for.
 @dataclass(frozen=True)
 class World:
-    """The scene, and who in it waits for the world outside, may yet be reached by it, or waits for work to be done."""
+    """The scene, its waits, and whom in it the world outside reaches."""
 
     scene: Scene
     waits: Mapping[Key, Blocked]
     reach: Reach
-    awaiting_work: frozenset[Key]
 
     @cached_property
     def lively(self) -> frozenset[Key]:
@@ -30,10 +29,9 @@ class World:
     @cached_property
     def soon(self) -> frozenset[Key]:
         """Of the lively ones, those that something may reach before a long timer is over."""
+        timer, long = Standing.TIMER, Fate.LONG_TIMER
         asleep = {
-            key
-            for key, wait in self.waits.items()
-            if wait.standing is Standing.TIMER and fate_of_timer(wait) is Fate.LONG_TIMER
+            key for key, wait in self.waits.items() if wait.standing is timer and fate_of_timer(wait) is long
         }
         return self.reach.lively(but=asleep) if asleep else self.lively
 
@@ -58,10 +56,9 @@ class World:
     @cached_property
     def bound(self) -> Mapping[Key, tuple[Key, ...]]:
         """What those of them wait for that know it: guesses prove nothing."""
+        services = self.scene.services
         return {
-            key: wait.targets
-            for key, wait in self.waits.items()
-            if wait.standing is Standing.FIRM and wait.targets and self.scene.services.get(key) is None
+            key: targets for key, targets in self.reach.firm.items() if targets and services.get(key) is None
         }
 
     @cached_property
