@@ -178,6 +178,7 @@ class Engine:
         python: bool = True,
         stacks: bool = True,
         bpf: bool = True,
+        running: bool = True,
         stop: Sequence[int] = (),
         named_locals: Mapping[str, Sequence[str]] | None = None,
         on_process: Callable[[int], None] | None = None,
@@ -188,7 +189,7 @@ class Engine:
 
         `named_locals` maps a Python function's qualified name to names of its locals to read; "self.path" reads an
         attribute of a local in its instance dictionary or a slot, as deep as there are dots. `bpf` False: no eBPF for
-        registers. Of the processes in `stop` a thread without a complete stack is stopped for a moment, unless it
+        registers; `running` False: no samples of threads that run, which then have no stack. Of the processes in `stop` a thread without a complete stack is stopped for a moment, unless it
         would notice. `on_process` is called before a process is looked at, by the thread that does, so
         that a watcher knows which one it got stuck on. Up to `workers` threads look at processes, 0: as many as there
         are CPUs that nobody else wants just now, four at most. After `budget_s` no further memory is read and no

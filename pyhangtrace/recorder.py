@@ -89,7 +89,12 @@ class _Run:
                 raise _unavailable(probes.why_not())
             many = f"{len(members)} processes" if len(members) != 1 else f"pid {members[0]}"
             self.progress(f"recording {many} for {self.options.window_s:g} s")
-            seen = Snapshots(reader=self.reader, pids=found.living(members), opened_at=opened_at)
+            seen = Snapshots(
+                reader=self.reader,
+                pids=found.living(members),
+                opened_at=opened_at,
+                running=self.options.metric is Metric.FAULTS,
+            )
             seen.until(opened_at + self.options.window_s)
             communicators = self._communicators() if self.options.uprobes else {}
             counted = probes.finish(deadline_s=_ANSWER_S, communicators=communicators)

@@ -371,9 +371,9 @@ py::dict convert(const capture::Process& process, Made& made) {
 using NamedLocals = std::map<std::string, std::vector<std::string>>;
 
 py::list capture_processes(Engine& engine, const std::vector<int>& pids, bool python, bool stacks, bool bpf,
-                           const std::vector<int>& stop, const std::optional<NamedLocals>& named_locals,
-                           const py::object& on_process, std::optional<double> budget_s,
-                           std::size_t workers) {
+                           bool running, const std::vector<int>& stop,
+                           const std::optional<NamedLocals>& named_locals, const py::object& on_process,
+                           std::optional<double> budget_s, std::size_t workers) {
   capture::Options options;
   if (budget_s) {
     options.until = after(*budget_s);
@@ -381,6 +381,7 @@ py::list capture_processes(Engine& engine, const std::vector<int>& pids, bool py
   options.python = python;
   options.stacks = stacks;
   options.bpf = bpf;
+  options.running = running;
   options.stop = stop;
   options.workers = workers;
   options.named_locals = named_locals.value_or(NamedLocals{});
@@ -484,9 +485,9 @@ void define_engine(py::module_& module) {
   py::class_<Engine>(module, "Engine")
       .def(py::init<std::string>(), py::arg("proc_root") = "/proc")
       .def("capture", &capture_processes, py::arg("pids"), py::kw_only(), py::arg("python") = true,
-           py::arg("stacks") = true, py::arg("bpf") = true, py::arg("stop") = std::vector<int>{},
-           py::arg("named_locals") = py::none(), py::arg("on_process") = py::none(),
-           py::arg("budget_s") = py::none(), py::arg("workers") = 0)
+           py::arg("stacks") = true, py::arg("bpf") = true, py::arg("running") = true,
+           py::arg("stop") = std::vector<int>{}, py::arg("named_locals") = py::none(),
+           py::arg("on_process") = py::none(), py::arg("budget_s") = py::none(), py::arg("workers") = 0)
       .def("python_environ", &python_environ, py::arg("pid"), py::arg("names"))
       .def("python_globals", &python_globals, py::arg("pid"), py::arg("module"), py::arg("names"),
            py::kw_only(), py::arg("most_items"), py::arg("most_values"))

@@ -72,7 +72,8 @@ void Ladder::climb(std::span<Look> looks, unwind::UnwindCache& cache, const Opti
     leave_running(looks);
     return;
   }
-  RunningThreads running(looks);  // sampled while the others are looked at
+  // Sampled while the others are looked at.
+  RunningThreads running(options.running ? looks : std::span<Look>{});
   if (options.bpf) {
     ask_kernel(looks, cache);
   }

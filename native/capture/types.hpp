@@ -177,6 +177,7 @@ struct Options {
   bool python = true;
   bool stacks = true;
   bool bpf = true;
+  bool running = true;    // take stacks of threads that run, by samples on the CPU they are on
   std::vector<int> stop;  // processes whose threads may be stopped for a moment
   std::map<std::string, std::vector<std::string>> named_locals;  // function -> names
   std::size_t workers = 0;                                       // threads that look; 0: as many as pay

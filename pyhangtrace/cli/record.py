@@ -61,7 +61,7 @@ def families(_context: click.Context, _parameter: click.Parameter, value: str) -
     metavar="WHAT",
     default="",
     callback=families,
-    help="Watch calls too, each of which then takes 2 µs longer: collectives (NCCL, MPI, gloo), cuda "
+    help="Watch calls too, each of which then takes 2 µs longer or more: collectives (NCCL, MPI, gloo), cuda "
     "(synchronisation), mutex (of pthreads); several joined by commas.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the table as one JSON object.")

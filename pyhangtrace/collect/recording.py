@@ -311,6 +311,8 @@ def _off_cpu(more: Mapping[str, Any]) -> Iterator[OffCpu]:
         total[key] += sums.off_ns / 1e9
         longest[key] = max(longest[key], sums.longest_ns / 1e9)
     for now in activity_events.now_records(_table(more, "off_now")):
+        if not now.since_ns:
+            continue
         key = (now.tgid, now.tid, _STATES[now.state], tuple(texts.get(str(now.kernel_stack), ())))
         passed = max(more["closed_ns"] - now.since_ns, 0) / 1e9
         total[key] += passed

@@ -22,12 +22,16 @@ MAX_SAMPLES = 200_000
 
 @dataclass(slots=True, kw_only=True)
 class Snapshots:
-    """What was seen so far. `first` and `last` are when each thread was seen, with its scheduler's counters then."""
+    """What was seen so far. `first` and `last` are when each thread was seen, with its scheduler's counters then.
+
+    Without `running`, threads that run have no stack: to sample one costs it, and all switches of threads for a second
+    more, some hundred nanoseconds each.
+    """
 
     reader: GuardedReader
     pids: Sequence[int]
     opened_at: float  # time.monotonic() at which the probes began to count
-    bpf: bool = True
+    running: bool = False
     proc_root: str = PROC
     taken: int = 0
     samples: list[StackSample] = field(default_factory=list)
@@ -59,7 +63,7 @@ class Snapshots:
         pictures = stacks.collect(
             self.reader,
             self.pids,
-            options=CaptureOptions(bpf=self.bpf),
+            options=CaptureOptions(running=self.running),
             deadline_s=_DEADLINE_S,
             proc_root=self.proc_root,
         )

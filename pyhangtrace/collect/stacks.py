@@ -48,13 +48,15 @@ _READING_SHARE = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureOptions:
-    """How to look: locals to read by function, and which ways to registers may be used. `stop` are the processes of
+    """How to look: locals to read by function, and which ways to registers may be used; without `running`, threads that
+    run are not sampled and have no stack. `stop` are the processes of
     which a thread may be stopped for a moment where nothing else gives its stack. At `until` (time.monotonic(), the
     same clock in all processes) nothing further is read.
     """
 
     named_locals: Mapping[str, Sequence[str]] = field(default_factory=dict)
     bpf: bool = True
+    running: bool = True
     stop: tuple[int, ...] = ()
     until: float | None = None
 
@@ -84,6 +86,7 @@ def capture_task(
         list(pids),
         named_locals=dict(options.named_locals),
         bpf=options.bpf,
+        running=options.running,
         stop=options.stop,
         on_process=progress,
         budget_s=max(0.0, options.until - time.monotonic()) if options.until is not None else None,

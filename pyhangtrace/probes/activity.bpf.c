@@ -80,10 +80,10 @@ enum { TASK_UNINTERRUPTIBLE = 2, TASK_REPORT_MAX = 0x100 };
 
 static __always_inline void back_on(u32 global_tid, u64 now) {
   struct off_now* off = off_now.lookup(&global_tid);
-  if (!off) return;
+  if (!off || !off->since_ns) return;
   u64 took = now - off->since_ns;
   struct off_key key = off->key;
-  off_now.delete(&global_tid);
+  off->since_ns = 0;  // kept for the next time: to make and delete entries costs more than all the rest
   struct off_sums* sums = off_sums.lookup(&key);
   if (!sums) {
     struct off_sums fresh = {};
@@ -110,19 +110,29 @@ int off_cpu(void* ctx) {
   u32 tgid = ids >> 32;
   if (!targets.lookup(&tgid)) return 0;
   u64 state = *(u64*)((char*)ctx + SWITCH_PREV_STATE);
-  struct off_now off = {.since_ns = now};
-  off.key.tid = ids;
-  off.key.tgid = tgid;
-  off.key.state = !(state & (TASK_REPORT_MAX - 1)) ? OFF_RUNNABLE
-                  : (state & TASK_UNINTERRUPTIBLE) ? OFF_UNINTERRUPTIBLE
-                                                   : OFF_SLEEPING;
-  off.key.kernel_stack = stacks.get_stackid(ctx, 0);
-  if (off.key.kernel_stack < 0) {
-    off.key.kernel_stack = -1;
+  u32 global_tid = field(ctx, SWITCH_PREV_PID);
+  struct off_now* off = off_now.lookup(&global_tid);
+  if (!off) {
+    struct off_now fresh = {};
+    off_now.insert(&global_tid, &fresh);
+    off = off_now.lookup(&global_tid);
+    if (!off) {
+      count_lost(LOST_SWITCH);
+      return 0;
+    }
+  }
+  off->key.tid = ids;
+  off->key.tgid = tgid;
+  off->key.state = !(state & (TASK_REPORT_MAX - 1)) ? OFF_RUNNABLE
+                   : (state & TASK_UNINTERRUPTIBLE) ? OFF_UNINTERRUPTIBLE
+                                                    : OFF_SLEEPING;
+  int stack = stacks.get_stackid(ctx, 0);
+  if (stack < 0) {
+    stack = -1;
     count_lost(LOST_STACK);
   }
-  u32 global_tid = field(ctx, SWITCH_PREV_PID);
-  if (off_now.update(&global_tid, &off)) count_lost(LOST_SWITCH);
+  off->key.kernel_stack = stack;
+  off->since_ns = now;
   return 0;
 }
 #endif

@@ -98,7 +98,9 @@ class Activity(Attached):
         """Ends the counting; `texts` has the functions of each kernel stack by its number, innermost first."""
         counts = super().read()
         numbers = {sums.kernel_stack for sums in off_records(counts.tables.get("off_sums", b""))}
-        numbers |= {now.kernel_stack for now in now_records(counts.tables.get("off_now", b""))}
+        numbers |= {
+            now.kernel_stack for now in now_records(counts.tables.get("off_now", b"")) if now.since_ns
+        }
         stacks = self._stacks(number for number in numbers if number >= 0)
         symbols = Symbols(address for stack in stacks.values() for address in stack)
         texts = {

@@ -1,7 +1,9 @@
 """Calls of functions of the targets, by uprobes (`calls.bpf.c`). Only where they are asked for.
 
-A uprobe is a breakpoint that the kernel writes into the code of a process: each call costs its caller 2 µs (entry and
-return). It is owned by a file descriptor like everything else here, never a named event of tracefs, which would stay.
+A uprobe is a breakpoint that the kernel writes into the code of a process. Each call costs its caller 2 µs (entry and
+return) where the kernel can do itself what the instruction under it does, up to 10 µs in a virtual machine where it has
+to step over it. It is owned by a file descriptor like everything else here, never a named event of tracefs, which would
+stay.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 // Does one kind of work again and again, and says for each of many short pieces what one operation cost.
 //
-//   load pingpong | wake | fault | syscall
+//   load pingpong | wake | lock | fault | syscall
 //
 // Prints "ready <pid>". A line on standard input with a number makes it do that many pieces; it prints for
-// each the CPU time of its process in nanoseconds per operation (CPU time, since a busy machine stretches
-// wall time), then "done".
+// each the CPU time of its process in nanoseconds per operation, the wall time of one, which a busy machine
+// stretches, and how many operations that were, then "done".
 #define _GNU_SOURCE
 #include <linux/futex.h>
 #include <pthread.h>
@@ -19,6 +19,7 @@
 
 static int words[2];
 static volatile long rounds;
+static long operations;  // of the last piece
 static int go[2], gone[2];
 
 static double cpu_ns(void) {
@@ -62,7 +63,8 @@ static double pingpong(void) {
     words[1] = 0;
   }
   if (read(gone[0], &byte, 1) != 1) exit(1);
-  return (cpu_ns() - before) / (4.0 * rounds);
+  operations = 4 * rounds;
+  return (cpu_ns() - before) / operations;
 }
 
 static double wake(void) {
@@ -70,7 +72,8 @@ static double wake(void) {
   double before = cpu_ns();
   for (int i = 0; i < CALLS; i++)
     syscall(SYS_futex, &words[0], FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1, NULL, NULL, 0);
-  return (cpu_ns() - before) / CALLS;
+  operations = CALLS;
+  return (cpu_ns() - before) / operations;
 }
 
 static double fault(void) {
@@ -82,20 +85,35 @@ static double fault(void) {
   for (long i = 0; i < PAGES; i++) *(volatile char*)(memory + i * page) = 1;
   double after = cpu_ns();
   munmap(memory, PAGES * page);
-  return (after - before) / PAGES;
+  operations = PAGES;
+  return (after - before) / operations;
 }
 
 static double plain_syscall(void) {
   enum { CALLS = 100000 };
   double before = cpu_ns();
   for (int i = 0; i < CALLS; i++) syscall(SYS_getppid);
-  return (cpu_ns() - before) / CALLS;
+  operations = CALLS;
+  return (cpu_ns() - before) / operations;
+}
+
+static double lock(void) {
+  enum { CALLS = 20000 };
+  static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+  double before = cpu_ns();
+  for (int i = 0; i < CALLS; i++) {
+    pthread_mutex_lock(&mutex);
+    pthread_mutex_unlock(&mutex);
+  }
+  operations = 2 * CALLS;
+  return (cpu_ns() - before) / operations;
 }
 
 int main(int argc, char** argv) {
   const char* mode = argc > 1 ? argv[1] : "";
   double (*work)(void) = !strcmp(mode, "pingpong")  ? pingpong
                          : !strcmp(mode, "wake")    ? wake
+                         : !strcmp(mode, "lock")    ? lock
                          : !strcmp(mode, "fault")   ? fault
                          : !strcmp(mode, "syscall") ? plain_syscall
                                                     : NULL;
@@ -114,7 +132,14 @@ int main(int argc, char** argv) {
   printf("ready %d\n", getpid());
   int pieces;
   while (scanf("%d", &pieces) == 1) {
-    for (int i = 0; i < pieces; i++) printf("%.1f\n", work());
+    for (int i = 0; i < pieces; i++) {
+      struct timespec began, ended;
+      clock_gettime(CLOCK_MONOTONIC, &began);
+      double cost = work();
+      clock_gettime(CLOCK_MONOTONIC, &ended);
+      double wall = (ended.tv_sec - began.tv_sec) * 1e9 + (ended.tv_nsec - began.tv_nsec);
+      printf("%.1f %.1f %ld\n", cost, wall / operations, operations);
+    }
     printf("done\n");
   }
   return 0;

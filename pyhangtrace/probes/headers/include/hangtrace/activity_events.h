@@ -25,7 +25,8 @@ struct off_sums {
   __u64 longest_ns;
 };
 
-// A thread that is off the CPU now. The key of its table is the thread's number in the initial PID namespace.
+// A thread that is off the CPU, since when; 0 while it is on one. The key of its table is the thread's number
+// in the initial PID namespace.
 struct off_now {
   __u64 since_ns;
   struct off_key key;
