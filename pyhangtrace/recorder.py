@@ -83,12 +83,15 @@ class _Run:
             self._identify()
             if self.options.uprobes:
                 probes.watch_calls(self._functions(members), self.options.uprobes)
-            groups = self._groups()
+            communicators = self._communicators() if self.options.uprobes else {}
             opened_at = probes.open(deadline_s=_READY_S)
-            if opened_at is None:
-                raise _unavailable(probes.why_not())
+            for metric in (Metric.FUTEX, self.options.metric):
+                if (why := probes.missing(metric)) is not None:
+                    raise _unavailable(why)
+            assert opened_at is not None
             many = f"{len(members)} processes" if len(members) != 1 else f"pid {members[0]}"
             self.progress(f"recording {many} for {self.options.window_s:g} s")
+            groups, read_at = self._groups(), time.monotonic()
             seen = Snapshots(
                 reader=self.reader,
                 pids=found.living(members),
@@ -96,11 +99,10 @@ class _Run:
                 running=self.options.metric is Metric.FAULTS,
             )
             seen.until(opened_at + self.options.window_s)
-            communicators = self._communicators() if self.options.uprobes else {}
             counted = probes.finish(deadline_s=_ANSWER_S, communicators=communicators)
+            after, passed_s = self._groups(), time.monotonic() - read_at
         if isinstance(counted, SourceStatus):
             raise _unavailable(counted)
-        after = self._groups()
         found.seen.append(self._look(found.seen[0]))
         found.host = host.collect(
             self.reader,
@@ -110,7 +112,7 @@ class _Run:
             proc_root=procfs.PROC,
         )
         report = analyze(found.evidence(unkillable=self.reader.usage().unkillable))
-        return self._recording(report, counted, seen, _progress_of(groups, after), opened_at)
+        return self._recording(report, counted, seen, _progress_of(groups, after, passed_s), opened_at)
 
     def _functions(self, members: Sequence[int]) -> dict[int, list[Found]]:
         return called_functions.find(
@@ -235,7 +237,7 @@ def _unavailable(why: SourceStatus) -> NotSupported:
 
 
 def _progress_of(
-    before: Sequence[ProcessGroupFacts], after: Sequence[ProcessGroupFacts]
+    before: Sequence[ProcessGroupFacts], after: Sequence[ProcessGroupFacts], passed_s: float
 ) -> tuple[CollectiveCount, ...]:
     """Of groups whose operations are recorded, how many were begun; a group that is new began with none."""
     begun = {(group.pid, group.name): group.begun for group in before if group.recorded}
@@ -250,6 +252,7 @@ def _progress_of(
                 group=group.description or group.name,
                 before=begun.get((group.pid, group.name), 0),
                 after=group.begun,
+                passed_s=passed_s,
                 last=last[0] if last else "",
                 source="flight recorder",
             )

@@ -317,11 +317,11 @@ def _collectives(recording: Recording, pid: int) -> tuple[float | None, str]:
         return sum(calls) / recording.window_s, last
     if not counts:
         return None, _last_seen(recording, pid)
-    done = sum(max(count.after - count.before, 0) for count in counts)
+    rate = sum(max(count.after - count.before, 0) / count.passed_s for count in counts if count.passed_s > 0)
     newest = max(counts, key=lambda count: (count.after - count.before, count.after))
     what = newest.last or _last_seen(recording, pid)
     number = f"{what} #{newest.after}" if what else f"#{newest.after}"
-    return done / recording.window_s, f"{number} of {newest.group}"
+    return rate, f"{number} of {newest.group}"
 
 
 def _calls(recording: Recording, pid: int) -> str:

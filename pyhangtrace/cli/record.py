@@ -82,8 +82,14 @@ def command(
     Nobody is stopped, signalled or written to. Needs root and the system's bcc.
     """
     files = check_recording_outputs(outputs)
-    before = load_recording(earlier) if earlier is not None else None
     from pyhangtrace.model.recording import Metric
+
+    before = load_recording(earlier) if earlier is not None else None
+    if before is not None and before.metric is not Metric(metric) and metric != Metric.FUTEX.value:
+        raise UsageError(
+            f"{earlier!r} was recorded with --metric {before.metric.value}",
+            "Only futex waits are in every recording.",
+        )
     from pyhangtrace.recorder import RecordOptions, record
 
     recording = record(

@@ -134,10 +134,13 @@ class RecordProbes:
         opened = [at for child in ready if (at := child.opened_at) is not None]
         return max(opened) if self.futex.opened_at is not None else None
 
-    def why_not(self) -> SourceStatus:
-        """Why the futex probes do not count."""
-        answer = self.futex.result(deadline_s=0)
-        return answer if isinstance(answer, SourceStatus) else self.futex.status(SourceState.USED, "")
+    def missing(self, metric: Metric) -> SourceStatus | None:
+        """Why the probes that the metric needs do not count, None if they do."""
+        child = self.activity if metric is Metric.OFFCPU else self.futex
+        if child.opened_at is not None:
+            return None
+        answer = child.result(deadline_s=0)
+        return answer if isinstance(answer, SourceStatus) else None
 
     def finish(
         self, *, deadline_s: float, communicators: Mapping[int, Mapping[int, str]]
@@ -201,6 +204,15 @@ def _decoded(
     line = list(_timed(counted, opened_ns))
     reason = f"counted for {found.window_s:.2f} s"
     coverage = [SourceStatus(source=FUTEX_SOURCE, state=SourceState.USED, reason=reason)]
+    if not counted["told"]:
+        coverage.append(
+            SourceStatus(
+                source="time line",
+                state=SourceState.ABSENT,
+                reason="this kernel has no BPF ring buffers: sums only, no single waits, faults, signals and exits",
+                fix="Linux 5.8",
+            )
+        )
     if isinstance(more, SourceStatus):
         coverage.append(more)
     else:

@@ -190,12 +190,15 @@ class FaultCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveCount:
-    """How far a process had come in one group before and after the window, and what it did last there."""
+    """How far a process had come in one group at two moments around the window, `passed_s` apart, and what it did last
+    there.
+    """
 
     pid: int
     group: str
     before: int
     after: int
+    passed_s: float
     last: str = ""
     source: str = ""
 

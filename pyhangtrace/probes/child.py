@@ -161,6 +161,7 @@ def main(arguments: list[str]) -> None:
                 "tables": {name: base64.b64encode(data).decode() for name, data in counts.tables.items()},
                 "texts": counts.texts,
                 "untold": counts.untold,
+                "told": window.TIMELINE not in request.wants or bpf.has_ring_buffer(),
                 "lost": counts.lost,
             }
         }

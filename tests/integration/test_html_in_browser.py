@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from pyhangtrace.render.html.page import render_html
+from pyhangtrace.render.registry import recording_format_for
 from tests.unit.render import sample
+from tests.unit.render.test_recording import result
 
 pytestmark = pytest.mark.browser
 
@@ -114,3 +116,39 @@ def test_service_threads_are_shown_when_asked_for(page: Any) -> None:
     assert not any("epoll_wait" in box["label"] for box in boxes(page))
     page.find_element("id", "service").click()
     assert any("epoll_wait" in box["label"] for box in boxes(page))
+
+
+@pytest.fixture
+def recorded(driver: Any, tmp_path: Path, request: pytest.FixtureRequest) -> Any:
+    path = tmp_path / "record.html"
+    path.write_bytes(recording_format_for(path.name).write(result(difference=request.param)))
+    driver.get(path.as_uri())
+    return driver
+
+
+@pytest.mark.parametrize("recorded", [False], indirect=True)
+def test_a_recording_is_as_wide_as_what_was_measured(recorded: Any) -> None:
+    assert [entry for entry in recorded.get_log("browser") if entry["level"] == "SEVERE"] == []
+    by_label = {box["label"]: box for box in boxes(recorded)}
+    whole, waits = by_label["all ranks"], by_label["take (train.py:12)"]
+    # 0.8 s at one word, of which two of three snapshots show this stack; 3.4 s in all.
+    assert float(waits["width"].split("calc(")[1].split("%")[0]) == pytest.approx(
+        100 * (0.8 * 2 / 3) / 3.4, abs=0.5
+    )
+    assert whole["ranks"] == "0"
+    recorded.execute_script(
+        "[...document.querySelectorAll('#flame .box')].find(e => e.dataset.label === 'take (train.py:12)').click()"
+    )
+    details = recorded.execute_script("return document.getElementById('details').textContent")
+    assert "waited 533.3 ms" in details
+    assert "rank 0, pid 100, MainThread (100): 0.533 s" in details
+
+
+@pytest.mark.parametrize("recorded", [True], indirect=True)
+def test_a_comparison_is_red_where_it_has_grown(recorded: Any) -> None:
+    assert [entry for entry in recorded.get_log("browser") if entry["level"] == "SEVERE"] == []
+    colours = recorded.execute_script(
+        "return [...document.querySelectorAll('#flame .box')].map(e => getComputedStyle(e).backgroundColor)"
+    )
+    # Everything waited twice as long as before.
+    assert all(colour.startswith("rgb(245, ") for colour in colours)

@@ -271,6 +271,24 @@ def test_all_files_at_once_and_a_difference(tmp_path: Path) -> None:
     assert all((tmp_path / name).stat().st_size for name in names)
     samples = decoded((tmp_path / "d.pb.gz").read_bytes())
     assert any(labels.get("pprof::base") for _, _, labels in samples)
+    refused = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pyhangtrace",
+            "record",
+            str(os.getpid()),
+            "--metric",
+            "faults",
+            "--diff",
+            earlier,
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (refused.returncode, "recorded with --metric futex" in refused.stderr) == (2, True)
     again = tmp_path / "again.txt"
     subprocess.run(
         [sys.executable, "-m", "pyhangtrace", "report", tmp_path / "r.hang", "-o", again],
@@ -332,6 +350,55 @@ def test_calls_are_counted_on_request(tmp_path: Path) -> None:
     assert len({each.object for each in ours}) == 1
     assert {each.pid for each in seen.calls} == {target.pid}
     assert all(0 < each.longest_s <= each.call_s for each in ours)
+
+
+# What a collective looks like from outside: a library of NCCL's name with functions of its names, one within the other.
+NCCL = """
+#include <stddef.h>
+#include <unistd.h>
+int ncclGroupEnd(void) { usleep(1000); return 0; }
+int ncclAllReduce(const void* from, void* to, size_t count, int type, int op, void* comm, void* stream) {
+  (void)from, (void)to, (void)count, (void)type, (void)op, (void)comm, (void)stream;
+  return ncclGroupEnd() + 3;
+}
+"""
+CALLER = """
+import ctypes, sys
+nccl = ctypes.CDLL(sys.argv[1])
+pointer = ctypes.c_void_p
+nccl.ncclAllReduce.argtypes = [pointer, pointer, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, pointer, pointer]
+print("ready", flush=True)
+sys.stdin.read(1)
+for _ in range(40):
+    nccl.ncclAllReduce(1, 2, 1 << 33, 9, 2, 0x1234, 0)
+print("done", flush=True)
+sys.stdin.read(1)
+"""
+
+
+def test_collectives_are_told_with_what_they_are_given(tmp_path: Path, c_compiler: str) -> None:
+    (tmp_path / "nccl.c").write_text(NCCL)
+    library = tmp_path / "libnccl.so.2"
+    # No call of the one by the other is to be made a part of it.
+    build = [c_compiler, "-O1", "-shared", "-fPIC", "-fno-inline", "-o", library, tmp_path / "nccl.c"]
+    subprocess.run(build, check=True)
+    with running(sys.executable, "-c", CALLER, library) as target:
+        recorder = Recorder(target.pid, "--uprobes", "collectives", "-o", tmp_path / "r.hang", seconds=4)
+        recorder.until_open()
+        target.go()
+        assert target.line() == ["done"]
+        recorder.done()
+    seen = load_recording(str(tmp_path / "r.hang"))
+    sums = {each.function: each for each in seen.calls}
+    assert {name: each.calls for name, each in sums.items()} == {"ncclAllReduce": 40, "ncclGroupEnd": 40}
+    assert sums["ncclAllReduce"].object == 0x1234
+    # The inner call is a part of the outer one.
+    assert 40 * 0.001 <= sums["ncclGroupEnd"].call_s <= sums["ncclAllReduce"].call_s
+    calls = [event for event in seen.events if event.kind is EventKind.CALL]
+    outer = [event for event in calls if event.text == "ncclAllReduce 8589934592 x bf16 max"]
+    assert (len(outer), {event.number for event in outer}) == (40, {3})
+    document = json.loads(render_chrome_trace(seen, collective_spans(seen)))
+    assert list(trace_problems(document)) == []
 
 
 def test_what_has_no_such_function_is_said(target_program: Path, tmp_path: Path) -> None:

@@ -199,7 +199,7 @@
       if (others.length) line(details, "not here", fold(others));
     }
     if (weighed) {
-      const share = whole ? ((100 * sum(at, "weight")) / whole).toFixed(1) + " %" : "";
+      const share = ((100 * sum(at, "weight")) / (sum(root, "weight") || 1)).toFixed(1) + " %";
       line(details, data.measure, amount(sum(at, "weight")) + (data.compared ? "" : ", " + share));
       if (data.compared) line(details, "before", amount(sum(at, "before")));
     }

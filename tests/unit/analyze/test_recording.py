@@ -94,6 +94,7 @@ def test_rows_say_who_waits_longest_and_who_wakes() -> None:
     assert first.collectives_per_s == 2.0
     assert first.last_collective == "all_reduce #14 of default_pg"
     assert second.last_collective == "all_reduce #13 of default_pg"
+    assert second.collectives_per_s == pytest.approx(1.2)
     assert (second.minor_faults, second.major_faults, second.cpu_s) == (10, 2, 1.5)
     assert second.off_cpu_s == pytest.approx(0.5)
     assert "3 waits that are in no sum by futex word" in summary.notes

@@ -160,6 +160,7 @@ class Engine:
         *,
         named_locals: Mapping[str, Sequence[str]],
         bpf: bool,
+        running: bool,
         stop: Sequence[int],
         on_process: Callable[[int], None],
         budget_s: float,

@@ -302,6 +302,18 @@ def test_a_running_thread_is_said_to_run_and_shows_its_python_frames() -> None:
     assert thread["stack_from"] in (("none",) if thread["samples"] is None else ("perf", "bpf"))
 
 
+def test_a_running_thread_is_not_sampled_where_that_is_not_wanted() -> None:
+    def spins(process: Any) -> bool:
+        return bool(by_name(process).get("spin", {}).get("running"))
+
+    with running(sys.executable, HERE / "capture_target.py", "spin") as pid:
+        process = until(spins, pid, running=False)
+    assert by_name(process)["spin"]["samples"] is None
+    assert "perf samples" not in {rung[0] for rung in process["rungs"]}
+    # Those that wait are seen as ever.
+    assert by_name(process)["wait_taken"]["complete"]
+
+
 def test_without_stacks_no_memory_is_read() -> None:
     with running(sys.executable, HERE / "capture_target.py") as pid:
         [process] = _native.Engine().capture([pid], stacks=False)

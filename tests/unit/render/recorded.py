@@ -151,8 +151,10 @@ def recording(metric: Metric = Metric.FUTEX) -> Recording:
             FaultCount(at_s=1.0, pid=200, minor=110, major=3),
         ),
         collectives=(
-            CollectiveCount(pid=100, group="default_pg", before=10, after=14, last="all_reduce"),
-            CollectiveCount(pid=200, group="default_pg", before=10, after=13),
+            CollectiveCount(
+                pid=100, group="default_pg", before=10, after=14, passed_s=2.0, last="all_reduce"
+            ),
+            CollectiveCount(pid=200, group="default_pg", before=10, after=13, passed_s=2.5),
         ),
         lost=(("waits that are in no sum by futex word", 3),),
         cost=RecordingCost(ready_s=0.4, attached_s=2.1, cpu_s=0.5, snapshots=5),
