@@ -6,8 +6,11 @@ The order: find the job, start the probes, look once, watch until the window is 
 from __future__ import annotations
 
 import platform
+import signal
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from pyhangtrace import __version__
@@ -90,15 +93,16 @@ class _Run:
                     raise _unavailable(why)
             assert opened_at is not None
             many = f"{len(members)} processes" if len(members) != 1 else f"pid {members[0]}"
-            self.progress(f"recording {many} for {self.options.window_s:g} s")
-            groups, read_at = self._groups(), time.monotonic()
-            seen = Snapshots(
-                reader=self.reader,
-                pids=found.living(members),
-                opened_at=opened_at,
-                running=self.options.metric is Metric.FAULTS,
-            )
-            seen.until(opened_at + self.options.window_s)
+            with _interruptible() as stop:
+                self.progress(f"recording {many} for {self.options.window_s:g} s, or until Ctrl-C")
+                groups, read_at = self._groups(), time.monotonic()
+                seen = Snapshots(
+                    reader=self.reader,
+                    pids=found.living(members),
+                    opened_at=opened_at,
+                    running=self.options.metric is Metric.FAULTS,
+                )
+                seen.until(opened_at + self.options.window_s, stop=stop)
             counted = probes.finish(deadline_s=_ANSWER_S, communicators=communicators)
             after, passed_s = self._groups(), time.monotonic() - read_at
         if isinstance(counted, SourceStatus):
@@ -230,6 +234,25 @@ class _Run:
                 snapshots=seen.taken,
             ),
         )
+
+
+@contextmanager
+def _interruptible() -> Iterator[threading.Event]:
+    """An event that the first Ctrl-C sets; a second one interrupts as ever."""
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+
+    def interrupted(_number: int, _frame: object) -> None:
+        stop.set()
+        signal.signal(signal.SIGINT, before)
+
+    before = signal.signal(signal.SIGINT, interrupted)
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _unavailable(why: SourceStatus) -> NotSupported:

@@ -79,7 +79,7 @@ def command(
     ends them, page faults, signals, exits and block I/O by eBPF probes that sum up in the kernel, stacks by
     looking from outside.
 
-    Nobody is stopped, signalled or written to. Needs root and the system's bcc.
+    Ctrl-C ends the window early. Nobody is stopped, signalled or written to. Needs root and the system's bcc.
     """
     files = check_recording_outputs(outputs)
     from pyhangtrace.model.recording import Metric

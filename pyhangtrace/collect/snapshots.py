@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pyhangtrace.collect import stacks
@@ -46,15 +47,17 @@ class Snapshots:
         """All different stacks, by the numbers that samples have."""
         return tuple(self._known)
 
-    def until(self, end: float, *, cancelled: Callable[[], bool] = lambda: False) -> None:
-        """Takes pictures until `end` (time.monotonic()): one at once, and one as late as possible."""
+    def until(self, end: float, *, stop: threading.Event) -> None:
+        """Takes pictures until `end` (time.monotonic()), or until `stop` is set: one at once, and one as late as
+        possible.
+        """
         cost = self.take()
-        while not cancelled():
+        while not stop.is_set():
             left = end - time.monotonic()
             pause = max(_CLOSEST_S, (_SHARE - 1) * cost)
             if left <= cost:
                 break
-            time.sleep(min(pause, max(left - cost, 0.0)))
+            stop.wait(min(pause, max(left - cost, 0.0)))
             cost = max(self.take(), 0.5 * cost)
 
     def take(self) -> float:

@@ -319,6 +319,19 @@ def test_signals_and_exits_are_told(target_program: Path, tmp_path: Path) -> Non
     assert f"pid {target.pid} was sent SIGUSR1" in text
 
 
+def test_ctrl_c_ends_the_window_and_what_was_seen_is_shown(target_program: Path, tmp_path: Path) -> None:
+    with running(target_program, "futex", 50) as target:
+        recorder = Recorder(target.pid, "-o", tmp_path / "r.hang", seconds=600)
+        recorder.until_open()
+        target.go()
+        assert target.line()[0] == "done"
+        recorder.process.send_signal(signal.SIGINT)
+        recorder.done()
+    seen = load_recording(str(tmp_path / "r.hang"))
+    assert sum(thread.waits for thread in seen.threads) == 50
+    assert seen.window_s < PATIENCE_S
+
+
 MUTEX = """
 import sys
 from ctypes import CDLL, byref, create_string_buffer
