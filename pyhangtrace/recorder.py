@@ -15,11 +15,21 @@ from dataclasses import dataclass, field
 
 from pyhangtrace import __version__
 from pyhangtrace.analyze import analyze
-from pyhangtrace.collect import called_functions, host, nccl, process_groups, procfs, recording, stacks
+from pyhangtrace.collect import (
+    called_functions,
+    fault_places,
+    host,
+    nccl,
+    process_groups,
+    procfs,
+    recorded_threads,
+    stacks,
+)
 from pyhangtrace.collect.called_functions import Found
 from pyhangtrace.collect.guarded import GuardedReader
 from pyhangtrace.collect.looks import Looker, Seen
-from pyhangtrace.collect.recording import Counted, RecordProbes
+from pyhangtrace.collect.record_probes import RecordProbes
+from pyhangtrace.collect.record_tables import Counted
 from pyhangtrace.collect.snapshots import Snapshots
 from pyhangtrace.collect.tasks import TASKS
 from pyhangtrace.discover import recognise, roles
@@ -213,11 +223,11 @@ class _Run:
                 for process in report.processes
                 if process.pid in members
             ),
-            threads=recording.threads(counted, seen, services),
+            threads=recorded_threads.threads(counted, seen, services),
             words=counted.words,
             off_cpu=counted.off_cpu,
             calls=counted.calls,
-            places=recording.places(counted, self.reader, deadline_s=_STEP_S),
+            places=fault_places.named(counted, self.reader, deadline_s=_STEP_S),
             events=counted.events,
             stacks=seen.stacks,
             samples=tuple(seen.samples),

@@ -8,6 +8,7 @@ from pyhangtrace.collect import (
     connections,
     descriptors,
     exact_memory,
+    fault_places,
     gpu,
     gpu_driver,
     group_waits,
@@ -26,7 +27,6 @@ from pyhangtrace.collect import (
     process_groups,
     processes,
     ras,
-    recording,
     shm_space,
     smaps,
     sockets,
@@ -71,5 +71,5 @@ TASKS: dict[str, Task] = {
     nccl_version.VERSION_TASK: nccl_version.version_task,
     ras.SETTINGS_TASK: ras.settings_task,
     called_functions.CALLED_FUNCTIONS_TASK: called_functions.called_functions_task,
-    recording.MAPPING_NAMES_TASK: recording.mapping_names_task,
+    fault_places.MAPPING_NAMES_TASK: fault_places.mapping_names_task,
 }

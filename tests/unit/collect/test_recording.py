@@ -9,14 +9,16 @@ from typing import Any
 
 import pytest
 
-from pyhangtrace.collect import recording
-from pyhangtrace.collect.recording import Counted, RecordProbes
+from pyhangtrace.collect import recorded_threads
+from pyhangtrace.collect.record_probes import RecordProbes
+from pyhangtrace.collect.record_tables import ACTIVITY_SOURCE, Counted
 from pyhangtrace.collect.snapshots import Snapshots
 from pyhangtrace.model.evidence import SourceStatus
 from pyhangtrace.model.kinds import SourceState
 from pyhangtrace.model.recording import EventKind, Metric, OffState, StackSample
 from pyhangtrace.model.threads import LockFacts, ThreadSample
 from pyhangtrace.probes import activity_events, events, launch
+from pyhangtrace.probes import result as results
 
 PATIENT_S = 30.0
 PID, TID, WORD = 100, 101, 0x7F00
@@ -171,7 +173,7 @@ def test_what_is_lost_is_told(children: Any) -> None:
         status.source: status.reason for status in found.coverage if status.state is not SourceState.USED
     }
     assert "ring buffers" in reasons["time line"]
-    assert reasons[recording.ACTIVITY_SOURCE] == "this kernel has no a:b"
+    assert reasons[ACTIVITY_SOURCE] == "this kernel has no a:b"
 
 
 NOT_HERE = {"unavailable": {"reason": "bcc is not installed", "fix": "install it", "permission": False}}
@@ -187,7 +189,7 @@ def test_without_the_activity_probes_only_their_metric_is_missing(children: Any)
         assert (why.state, why.reason, why.fix) == (SourceState.ABSENT, "bcc is not installed", "install it")
     found = counted(Metric.FUTEX)
     assert [status.source for status in found.coverage if status.state is SourceState.ABSENT] == [
-        recording.ACTIVITY_SOURCE
+        ACTIVITY_SOURCE
     ]
 
 
@@ -244,7 +246,7 @@ def test_a_wait_that_had_begun_before_lasts_until_the_thread_runs() -> None:
         *((at_s, 2, slices, "S") for at_s, slices in ((0.0, 5), (0.5, 5), (1.0, 6), (2.0, 6))),  # ran once
         *((at_s, 3, 5, "R") for at_s in (0.0, 2.0)),  # on the CPU all the time
     )
-    standing, ran, running = recording.threads(nothing(), shots, {(PID, 1): "pool"})
+    standing, ran, running = recorded_threads.threads(nothing(), shots, {(PID, 1): "pool"})
     assert (standing.stood_s, standing.stood_address, standing.cpu_s, standing.service) == (
         2.0,
         WORD,
@@ -258,7 +260,7 @@ def test_a_wait_that_had_begun_before_lasts_until_the_thread_runs() -> None:
 
 def test_a_wait_that_the_probes_saw_begin_counts_once() -> None:
     shots = seen((0.01, TID, 5, "S"), (2.0, TID, 5, "S"))
-    probe = recording.results.decode(
+    probe = results.decode(
         (PID,),
         threads=events.TID.pack(TID)
         + events.THREAD_SUMS.pack(
@@ -271,6 +273,6 @@ def test_a_wait_that_the_probes_saw_begin_counts_once() -> None:
     )[0].threads[0]
     found = nothing()
     found.threads[PID, TID] = probe
-    (thread,) = recording.threads(found, shots, {})
+    (thread,) = recorded_threads.threads(found, shots, {})
     assert thread.open_wait_s == pytest.approx(2.0)
     assert (thread.stood_s, thread.stood_address) == (0.0, None)

@@ -1,5 +1,6 @@
 // Stub of the kernel header of this name: the saved registers, as each architecture lays them out for
-// BPF programs. Only the size matters to us (it is where bpf_perf_event_data goes on).
+// BPF programs. Their size is where bpf_perf_event_data goes on; uprobes read arguments and results from
+// them.
 #pragma once
 
 #include <linux/types.h>
@@ -12,7 +13,15 @@ struct user_pt_regs {
   __u64 pstate;
 };
 struct pt_regs {
-  struct user_pt_regs user_regs;
+  union {
+    struct user_pt_regs user_regs;
+    struct {
+      __u64 regs[31];
+      __u64 sp;
+      __u64 pc;
+      __u64 pstate;
+    };
+  };
 };
 typedef struct user_pt_regs bpf_user_pt_regs_t;
 #else

@@ -1,44 +1,34 @@
-"""A window of eBPF sums and snapshots, as a recording: starts the probes, watches meanwhile, puts both together."""
+"""What the probes of a recording answer, decoded: tables of the kernel as sums and a time line."""
 
 from __future__ import annotations
 
 import base64
-import binascii
 import signal
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyhangtrace.collect import called_functions
-from pyhangtrace.collect.called_functions import FUNCTIONS, Found
-from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
-from pyhangtrace.collect.probe_child import ProbeChild, room_for_threads
-from pyhangtrace.collect.procfs import printable
-from pyhangtrace.collect.snapshots import Snapshots
+from pyhangtrace.collect.called_functions import FUNCTIONS
 from pyhangtrace.model.evidence import SourceStatus
 from pyhangtrace.model.kinds import SourceState
 from pyhangtrace.model.probes import WakerCount
 from pyhangtrace.model.recording import (
     CallSums,
     EventKind,
-    Metric,
     OffCpu,
     OffState,
-    PlaceFaults,
-    RecordedThread,
     TimedEvent,
     WordWaits,
 )
-from pyhangtrace.probes import activity_events, calls_events, events, launch
+from pyhangtrace.probes import activity_events, calls_events, events
 from pyhangtrace.probes import result as results
 from pyhangtrace.probes.result import ThreadProbe
 
-MAPPING_NAMES_TASK = "mapping names"
 FUTEX_SOURCE = "futex and page-fault probes"
 ACTIVITY_SOURCE = "activity probes"
 CALLS_SOURCE = "uprobes"
-LONG_WAIT_S = 0.001  # what is on the time line one by one
 _OPERATIONS = {0: "wait", 6: "lock_pi", 9: "wait_bitset", 11: "wait_requeue_pi", 13: "lock_pi2", 64: "waitv"}
 _LOST = {
     "thread": "futex calls and faults of threads beyond the room for them",
@@ -76,108 +66,17 @@ class Counted:
     coverage: tuple[SourceStatus, ...] = ()
 
 
-class RecordProbes:
-    """The children that hold the probes of a recording. Close it; as a context manager it closes itself."""
-
-    def __init__(self, pids: Sequence[int], *, window_s: float, metric: Metric) -> None:
-        self._pids = tuple(dict.fromkeys(pids))
-        self._window_s = window_s
-        self._calls: ProbeChild | None = None
-        self._no_calls: SourceStatus | None = None
-        wants = ["words", "timeline"]
-        if metric is Metric.FAULTS:
-            wants.append("places")
-        more = ["timeline", "off cpu"] if metric is Metric.OFFCPU else ["timeline"]
-
-        self.futex = self._child("window", wants, FUTEX_SOURCE)
-        self.activity = self._child("activity", more, ACTIVITY_SOURCE)
-
-    def _child(self, program: str, wants: Sequence[str], source: str, **more: Any) -> ProbeChild:
-        request = launch.request(
-            self._pids,
-            window_s=self._window_s + 5,  # we end it; this is for when we cannot
-            max_threads=room_for_threads(self._pids),
-            program=program,
-            wants=wants,
-            long_wait_ns=int(LONG_WAIT_S * 1e9),
-            waits=True,
-            **more,
-        )
-        return ProbeChild(request, source=source)
-
-    def watch_calls(self, found: Mapping[int, Sequence[Found]], families: Sequence[str]) -> None:
-        """Loads uprobes for these functions of the targets too."""
-        if found:
-            self._calls = self._child(
-                "calls",
-                ["timeline"],
-                CALLS_SOURCE,
-                places=called_functions.places(found),
-                sites=called_functions.sites(found, calls_events.NO_OBJECT),
-            )
-        else:
-            reason = f"no process has a function of: {', '.join(families)}"
-            self._no_calls = SourceStatus(source=CALLS_SOURCE, state=SourceState.ABSENT, reason=reason)
-
-    def open(self, *, deadline_s: float) -> float | None:
-        """Lets all of them count at the same moment, and returns that (time.monotonic()). Those that cannot are left
-        out; None if the futex probes are among them.
-        """
-        if not self.futex.wait_until_attached(deadline_s=deadline_s):
-            return None
-        others = [child for child in (self.activity, self._calls) if child is not None]
-        ready = [self.futex, *(child for child in others if child.wait_until_attached(deadline_s=deadline_s))]
-        for child in ready:
-            child.open()
-        for child in ready:
-            child.wait_until_open(deadline_s=deadline_s)
-        opened = [at for child in ready if (at := child.opened_at) is not None]
-        return max(opened) if self.futex.opened_at is not None else None
-
-    def missing(self, metric: Metric) -> SourceStatus | None:
-        """Why the probes that the metric needs do not count, None if they do."""
-        child = self.activity if metric is Metric.OFFCPU else self.futex
-        if child.opened_at is not None:
-            return None
-        answer = child.result(deadline_s=0)
-        return answer if isinstance(answer, SourceStatus) else None
-
-    def finish(
-        self, *, deadline_s: float, communicators: Mapping[int, Mapping[int, str]]
-    ) -> Counted | SourceStatus:
-        """Ends the windows and returns what was counted, or why the futex probes have nothing. `communicators`: for
-        each process what is known of those, by handle.
-        """
-        counted = self.futex.result(deadline_s=deadline_s, minimum_s=0)
-        more = self.activity.result(deadline_s=deadline_s, minimum_s=0)
-        calls = self._calls.result(deadline_s=deadline_s, minimum_s=0) if self._calls else self._no_calls
-        if isinstance(counted, SourceStatus):
-            return counted
-        try:
-            return _with_calls(_decoded(self._pids, counted, more), calls, counted, communicators)
-        except (binascii.Error, KeyError, TypeError, ValueError) as error:
-            return self.futex.status(SourceState.FAILED, f"the probes' counts cannot be decoded: {error}")
-
-    def close(self) -> None:
-        """Ends the children, and with them whatever they had attached."""
-        for child in (self.futex, self.activity, self._calls):
-            if child is not None:
-                child.close()
-
-    def __enter__(self) -> RecordProbes:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
 def _table(counted: Mapping[str, Any], name: str) -> bytes:
     return base64.b64decode(counted["tables"].get(name, ""), validate=True)
 
 
-def _decoded(
+def decoded(
     pids: tuple[int, ...], counted: Mapping[str, Any], more: Mapping[str, Any] | SourceStatus
 ) -> Counted:
+    """The answers of the futex and of the activity probes, or why those have none.
+
+    Raises: binascii.Error, KeyError, TypeError or ValueError if they are not what they should be.
+    """
     processes = results.decode(
         pids,
         threads=_table(counted, "threads"),
@@ -350,12 +249,13 @@ def _io(more: Mapping[str, Any]) -> dict[int, tuple[int, int]]:
     return found
 
 
-def _with_calls(
+def with_calls(
     found: Counted,
     calls: Mapping[str, Any] | SourceStatus | None,
     counted: Mapping[str, Any],
     communicators: Mapping[int, Mapping[int, str]],
 ) -> Counted:
+    """`found` with the answer of the uprobes, or why they have none; None: nobody asked. Raises as `decoded`."""
     if calls is None:
         return found
     if isinstance(calls, SourceStatus):
@@ -398,119 +298,4 @@ def _with_calls(
             *found.coverage,
             SourceStatus(source=CALLS_SOURCE, state=SourceState.USED, reason=reason),
         ),
-    )
-
-
-# -- threads -------------------------------------------------------------------------------------------------
-
-
-def threads(
-    counted: Counted, seen: Snapshots, services: Mapping[tuple[int, int], str | None]
-) -> tuple[RecordedThread, ...]:
-    """Every thread that was counted or seen."""
-    keys = sorted({*counted.threads, *seen.last})
-    standing = _standing(seen)
-    found = []
-    for key in keys:
-        probe = counted.threads.get(key)
-        first, last = seen.first.get(key), seen.last.get(key)
-        name = str(key[1])
-        cpu_s, seen_s = None, 0.0
-        if first is not None and last is not None:
-            name = last[1].name or last[1].comm
-            seen_s = last[0] - first[0]
-            if first[1].run_ns is not None and last[1].run_ns is not None and seen_s > 0:
-                cpu_s = (last[1].run_ns - first[1].run_ns) / 1e9
-        stood_s, address = standing.get(key, (0.0, None))
-        if (
-            probe is not None
-            and address is not None
-            and probe.open_wait_s is not None
-            and stood_s >= seen_s > 0
-        ):
-            stood_s = 0.0  # the probes saw it begin, just before the first snapshot
-        found.append(
-            RecordedThread(
-                pid=key[0],
-                tid=key[1],
-                name=name,
-                service=services.get(key),
-                waits=probe.waits if probe else 0,
-                wait_s=probe.wait_s if probe else 0.0,
-                longest_wait_s=probe.longest_wait_s if probe else 0.0,
-                timed_out=probe.timed_out if probe else 0,
-                wake_calls=probe.wake_calls if probe else 0,
-                woken=probe.woken if probe else 0,
-                open_wait_s=probe.open_wait_s if probe else None,
-                open_address=probe.open_uaddr if probe else None,
-                minor_faults=probe.minor_faults if probe else 0,
-                major_faults=probe.major_faults if probe else 0,
-                cpu_s=cpu_s,
-                seen_s=seen_s,
-                stood_s=stood_s,
-                stood_address=address if stood_s > 0 else None,
-            )
-        )
-    return tuple(found)
-
-
-def _standing(seen: Snapshots) -> dict[tuple[int, int], tuple[float, int | None]]:
-    """For how long each thread did not run from the first snapshot on, and the futex word it slept on."""
-    found: dict[tuple[int, int], tuple[float, int | None]] = {}
-    moved: set[tuple[int, int]] = set()
-    for sample in seen.samples:
-        key = (sample.pid, sample.tid)
-        at_s, first = seen.first[key]
-        if key in moved:
-            continue
-        if first.slices is None or sample.slices != first.slices or first.running or first.state == "R":
-            moved.add(key)
-            continue
-        address = first.lock.uaddr if first.lock is not None else None
-        # The window was open a moment before the first snapshot.
-        found[key] = (sample.at_s - at_s + max(at_s, 0.0) * (sample.at_s > at_s), address)
-    return found
-
-
-# -- mapped files --------------------------------------------------------------------------------------------
-
-
-def mapping_names_task(
-    state: HelperState, pids: Sequence[int], argument: Any, progress: Progress
-) -> Iterator[tuple[int, Any]]:
-    """Task: for each process the name of what is mapped at the addresses (pieces of `size`) in `argument`."""
-    from pyhangtrace import _native
-
-    wanted, size = argument
-    for pid in pids:
-        progress(pid)
-        mappings = [(entry[0], entry[1], entry[7]) for entry in _native.maps(pid, state.proc_root)]
-        yield pid, {address: _most_of(mappings, address, address + size) for address in wanted[pid]}
-
-
-def _most_of(mappings: Sequence[tuple[int, int, str]], start: int, end: int) -> str | None:
-    overlaps = [(min(end, last) - max(start, first), name) for first, last, name in mappings]
-    most, name = max(overlaps, default=(0, ""))
-    return printable(name) if most > 0 else None
-
-
-def places(counted: Counted, reader: GuardedReader, *, deadline_s: float) -> tuple[PlaceFaults, ...]:
-    """Page faults by place, with what is mapped there now."""
-    wanted: dict[int, list[int]] = defaultdict(list)
-    for pid, _, address, _, _ in counted.places:
-        wanted[pid].append(address)
-    if not wanted:
-        return ()
-    size = 1 << events.PLACE_SHIFT
-    answers = reader.run(MAPPING_NAMES_TASK, sorted(wanted), (dict(wanted), size), deadline_s=deadline_s)
-    return tuple(
-        PlaceFaults(
-            pid=pid,
-            tid=tid,
-            address=address,
-            mapping=answers.values.get(pid, {}).get(address),
-            minor=minor,
-            major=major,
-        )
-        for pid, tid, address, minor, major in counted.places
     )
