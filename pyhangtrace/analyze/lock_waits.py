@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyhangtrace.analyze import holders, python_objects
 from pyhangtrace.analyze.blocked import Blocked, Standing, changed
 from pyhangtrace.analyze.calls import Meaning, has_function, python_frames
+from pyhangtrace.analyze.progress import SETTLED_S
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.model.kinds import Confidence, Edge, Kind, WaitKind
 from pyhangtrace.model.report import ReportHolder, WaitObject
@@ -51,12 +52,13 @@ def gil(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
     holder = holders.gil_holder(scene, sample.pid)
     if holder == draft.key:
         holder = None
-    # Free at that moment: somebody has just let it go, and who waits is about to take it.
-    free = holder is None and sample.lock.problem == holders.RELEASED
+    # Free at that moment, or handed over while one looked. On a crowded machine that may be so in both of two looks.
+    passing = sample.lock.problem == holders.RELEASED or scene.evidence.window_s < SETTLED_S
     return changed(
         draft,
         kind=WaitKind.GIL,
-        standing=Standing.OPAQUE if free else Standing.FIRM,
+        standing=Standing.OPAQUE if holder is None and passing else Standing.FIRM,
+        basis=draft.basis if holder else Confidence.LIKELY,
         cause=Kind.LOCK_GIL,
         object=holders.lock_object(sample),
         targets=(holder,) if holder else (),

@@ -188,16 +188,23 @@ def test_gil_waiters_of_a_working_thread_are_not_hung() -> None:
 @pytest.mark.parametrize(
     ("ran_ns", "slices", "hung"),
     [
-        (500_000, 22, True),  # woke each 5 ms to look at the clock
-        (9_000_000, 415, False),  # had it now and then
-        (30_000_000, 22, False),
+        (15_000_000, 620, True),  # woke each 5 ms to look at the clock
+        (270_000_000, 12_450, False),  # had it now and then
+        (900_000_000, 620, False),
     ],
 )
 def test_who_waits_for_the_gil_again_has_had_it_meanwhile(ran_ns: int, slices: int, hung: bool) -> None:
     waiting = b.on_gil(100)
     later = b.replace(waiting, run_ns=waiting.run_ns + ran_ns, slices=waiting.slices + slices)
-    looks = (b.look(waiting), b.look(later, at=0.1))
+    looks = (b.look(waiting), b.look(later, at=3.0))
     assert (state_of(b.evidence([b.process(100)], looks)) is State.HUNG) is hung
+
+
+def test_a_gil_whose_holder_two_looks_have_missed_is_nobodys() -> None:
+    waiting = b.on_gil(100)
+    later = b.replace(waiting, run_ns=waiting.run_ns + 500_000, slices=waiting.slices + 22)
+    verdict = analyze(b.evidence([b.process(100)], (b.look(waiting), b.look(later, at=0.1)))).verdict
+    assert verdict.state is State.UNKNOWN
 
 
 def test_a_gil_that_is_free_keeps_nobody_waiting() -> None:
