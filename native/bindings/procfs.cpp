@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <tuple>
 #include <vector>
 
@@ -109,15 +110,20 @@ py::tuple record_fields() {
   return py::tuple(names);
 }
 
-// Records of 64-bit numbers under these names, and the paths.
+// Records of 64-bit numbers under these names, and the paths. Their memory becomes that of the array.
 template <class Read>
-py::tuple structured(const Read& read, const py::tuple& names) {
+py::tuple structured(Read read, const py::tuple& names) {
   py::list fields;
   for (const py::handle name : names) {
     fields.append(py::make_tuple(name, "u8"));
   }
-  const py::array records(py::dtype::from_args(fields), {static_cast<py::ssize_t>(read.records.size())},
-                          read.records.data());
+  const auto count = static_cast<py::ssize_t>(read.records.size());
+  py::object owner;  // none of an array without memory
+  auto* const data = read.records.release();
+  if (data != nullptr) {
+    owner = py::capsule(data, [](void* memory) { std::free(memory); });
+  }
+  const py::array records(py::dtype::from_args(fields), std::vector<py::ssize_t>{count}, data, owner);
   py::list paths;
   for (const std::string& path : read.paths) {
     paths.append(text(path));

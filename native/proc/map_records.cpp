@@ -7,12 +7,15 @@
 
 namespace hangtrace::proc {
 
-MapRecord MapRecordBuilder::record(const Mapping& mapping) {
-  const auto [it, added] = indices_.try_emplace(mapping.path, paths_.size());
-  if (added) {
-    paths_.push_back(mapping.path);
+void MapRecordBuilder::fill(const Mapping& mapping, MapRecord& record) {
+  // Mappings of a file lie side by side, as do those of none.
+  if (paths_.empty() || paths_[last_] != mapping.path) {
+    const auto [it, added] = indices_.try_emplace(mapping.path, paths_.size());
+    if (added) {
+      paths_.push_back(mapping.path);
+    }
+    last_ = it->second;
   }
-  MapRecord record{};
   record.start = mapping.start;
   record.end = mapping.end;
   record.offset = mapping.offset;
@@ -21,19 +24,17 @@ MapRecord MapRecordBuilder::record(const Mapping& mapping) {
   record.flags = (mapping.readable ? map_read : 0) | (mapping.writable ? map_write : 0) |
                  (mapping.executable ? map_exec : 0) | (mapping.shared ? map_shared : 0) |
                  (mapping.deleted ? map_deleted : 0);
-  record.path = it->second;
-  return record;
+  record.path = last_;
 }
 
 MapRecords parse_map_records(std::string_view text) {
   MapRecords result;
-  result.records.reserve(text.size() / 96 + 1);
   MapRecordBuilder builder;
   std::string_view line;
   Mapping mapping;
   while (next_line(text, line)) {
     if (parse_mapping(line, mapping)) {
-      result.records.push_back(builder.record(mapping));
+      builder.fill(mapping, result.records.add());
     }
   }
   result.paths = builder.take_paths();

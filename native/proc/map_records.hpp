@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "proc/maps.hpp"
+#include "proc/record_array.hpp"
 
 namespace hangtrace::proc {
 
@@ -27,19 +28,20 @@ inline constexpr std::uint64_t map_deleted = 16;
 
 /// Mappings in the order of the text, and the distinct paths.
 struct MapRecords {
-  std::vector<MapRecord> records;
+  RecordArray<MapRecord> records;
   std::vector<std::string> paths;
 };
 
-/// Collects records; each path once.
+/// Fills records in; keeps each path once.
 class MapRecordBuilder {
  public:
-  MapRecord record(const Mapping& mapping);
+  void fill(const Mapping& mapping, MapRecord& record);
   std::vector<std::string> take_paths() { return std::move(paths_); }
 
  private:
   std::vector<std::string> paths_;
   std::unordered_map<std::string, std::size_t> indices_;
+  std::size_t last_ = 0;
 };
 
 MapRecords parse_map_records(std::string_view text);

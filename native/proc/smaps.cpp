@@ -3,7 +3,9 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstring>
 
 #include "proc/files.hpp"
 #include "proc/scan.hpp"
@@ -13,6 +15,9 @@ namespace hangtrace::proc {
 namespace {
 
 constexpr std::size_t not_a_size = smaps_keys.size();
+// "%-16s%8lu kB\n" (fs/proc/task_mmu.c), unless the number has more than eight digits.
+constexpr std::size_t key_size = 16;
+constexpr std::size_t line_size = 28;
 
 std::size_t key_index(std::string_view key) {
   for (std::size_t i = 0; i < smaps_keys.size(); ++i) {
@@ -36,19 +41,11 @@ bool kilobytes(std::string_view text, std::uint64_t& bytes) {
 }
 
 std::uint64_t flag_bits(std::string_view flags) {
+  // " rd wr mr": two letters each, and a space before.
   std::uint64_t bits = 0;
-  Scanner scan(flags);
-  while (!scan.done()) {
-    const std::string_view flag = scan.word();
-    if (flag == "pf") {
-      bits |= smaps_pfnmap;
-    } else if (flag == "io") {
-      bits |= smaps_io;
-    } else if (flag == "ht") {
-      bits |= smaps_hugetlb;
-    } else if (flag.empty()) {
-      break;
-    }
+  for (; flags.size() >= 3; flags.remove_prefix(3)) {
+    const std::string_view flag = flags.substr(1, 2);
+    bits |= flag == "pf" ? smaps_pfnmap : flag == "io" ? smaps_io : flag == "ht" ? smaps_hugetlb : 0;
   }
   return bits;
 }
@@ -59,9 +56,72 @@ void SmapsParser::header(std::string_view line) {
   if (!parse_mapping(line, mapping_)) {
     return;
   }
-  const SmapsRecord record{builder_.record(mapping_), {}};
-  result_.records.push_back(record);
+  builder_.fill(mapping_, result_.records.add());
   position_ = 0;
+}
+
+void SmapsParser::learn(std::string_view line, std::size_t index) {
+  if (position_ >= learned_.size()) {
+    learned_.resize(position_ + 1);
+    last_.resize(learned_.size() * line_size);
+  }
+  Learned& learned = learned_[position_];
+  learned = Learned{};
+  learned.index = index;
+  if (index == not_a_size) {
+    learned.other = line.substr(0, line.find(':'));
+  } else if (line.size() + 1 == line_size && line[key_size - 1] == ' ' && line.ends_with(" kB")) {
+    learned.usual = kilobytes(line.substr(key_size), learned.value);
+    std::ranges::copy(line, last_.begin() + static_cast<std::ptrdiff_t>(position_ * line_size));
+    last_[(position_ + 1) * line_size - 1] = '\n';
+  }
+  usual_end_ = 0;
+  while (usual_end_ < learned_.size() && learned_[usual_end_].usual) {
+    ++usual_end_;
+  }
+}
+
+// Takes lines of usual length at the begin of the piece, as long as they are the expected ones. Bytes taken.
+std::size_t SmapsParser::usual_lines(std::string_view piece) {
+  if (result_.records.empty()) {
+    return 0;
+  }
+  SmapsRecord& record = result_.records.back();
+  std::size_t taken = 0;
+  while (position_ < usual_end_ && piece.size() - taken >= line_size) {
+    const char* const line = piece.data() + taken;
+    // Most mappings end in the same lines as the one before: compared at once, their numbers are known.
+    const std::size_t rest = (usual_end_ - position_) * line_size;
+    if (piece.size() - taken >= rest && std::memcmp(line, last_.data() + position_ * line_size, rest) == 0) {
+      for (; position_ < usual_end_; ++position_) {
+        record.sizes[learned_[position_].index] = learned_[position_].value;
+      }
+      return taken + rest;
+    }
+    Learned& learned = learned_[position_];
+    char* const last = last_.data() + position_ * line_size;
+    if (std::memcmp(line, last, key_size) != 0 || line[line_size - 1] != '\n') {
+      return taken;
+    }
+    const char* digit = line + key_size;
+    const char* const end = line + line_size - 4;  // " kB\n"
+    while (digit < end && *digit == ' ') {
+      ++digit;
+    }
+    std::uint64_t number = 0;
+    for (; digit < end && *digit >= '0' && *digit <= '9'; ++digit) {
+      number = number * 10 + static_cast<unsigned>(*digit - '0');
+    }
+    if (digit != end) {
+      return taken;
+    }
+    learned.value = number * 1024;
+    std::memcpy(last, line, line_size);
+    record.sizes[learned.index] = learned.value;
+    ++position_;
+    taken += line_size;
+  }
+  return taken;
 }
 
 void SmapsParser::line(std::string_view line) {
@@ -76,14 +136,14 @@ void SmapsParser::line(std::string_view line) {
   }
   SmapsRecord& record = result_.records.back();
   const std::string_view key = line.substr(0, colon);
-  // All entries have the same lines in the same order, so the key of a position need only be confirmed.
-  std::size_t index = position_ < order_.size() ? order_[position_] : not_a_size;
-  if (index == not_a_size || smaps_keys[index].key != key) {
-    index = key_index(key);
-    if (position_ >= order_.size()) {
-      order_.resize(position_ + 1, not_a_size);
+  std::size_t index = not_a_size;
+  if (position_ >= learned_.size() || learned_[position_].other != key) {
+    const bool known = position_ < learned_.size() && learned_[position_].index != not_a_size &&
+                       smaps_keys[learned_[position_].index].key == key;
+    index = known ? learned_[position_].index : key_index(key);
+    if (!known) {
+      learn(line, index);
     }
-    order_[position_] = index;
   }
   ++position_;
   if (index != not_a_size) {
@@ -105,6 +165,7 @@ void SmapsParser::feed(std::string_view piece) {
     carry_.clear();
   }
   for (;;) {
+    piece.remove_prefix(usual_lines(piece));
     const std::size_t end = piece.find('\n');
     if (end == std::string_view::npos) {
       carry_.assign(piece);

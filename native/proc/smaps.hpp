@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "proc/map_records.hpp"
+#include "proc/record_array.hpp"
 
 namespace hangtrace::proc {
 
@@ -57,7 +58,7 @@ struct SmapsRecord : MapRecord {
 };
 
 struct Smaps {
-  std::vector<SmapsRecord> records;
+  RecordArray<SmapsRecord> records;
   std::vector<std::string> paths;  // distinct
 };
 
@@ -68,13 +69,25 @@ class SmapsParser {
   Smaps finish();
 
  private:
+  // What a line at some position of an entry was: all entries have the same lines in the same order.
+  struct Learned {
+    std::size_t index = 0;    // of the key
+    bool usual = false;       // key and number have the places they usually have
+    std::uint64_t value = 0;  // in bytes, of the line that last_ holds
+    std::string other;        // the key, of a line without a size
+  };
+
+  std::size_t usual_lines(std::string_view piece);
   void line(std::string_view line);
   void header(std::string_view line);
+  void learn(std::string_view line, std::size_t index);
 
   Smaps result_;
   MapRecordBuilder builder_;
-  std::string carry_;               // a line that is not whole yet
-  std::vector<std::size_t> order_;  // position of a line in an entry -> index of its key, learned
+  std::string carry_;             // a line that is not whole yet
+  std::vector<Learned> learned_;  // by position in an entry
+  std::vector<char> last_;        // the usual lines as they were last, at a distance of a line each
+  std::size_t usual_end_ = 0;     // the first position that is not usual
   std::size_t position_ = 0;
   Mapping mapping_;
 };

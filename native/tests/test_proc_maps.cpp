@@ -151,6 +151,38 @@ TEST_CASE("smaps: the same records whatever pieces the text arrives in") {
   }
 }
 
+TEST_CASE("smaps: long numbers, other lines and another order than in the entry before") {
+  const std::string head = "1000-3000 rw-p 00000000 00:00 0 \n";
+  const std::string usual =
+      "Rss:                   8 kB\nPss:              123456 kB\nTHPeligible:           0\n"
+      "Swap:                 12 kB\nVmFlags: rd wr ht \n";
+  const std::string text = head + usual + head + usual + head +
+                           "Rss:            123456789 kB\nPss:                   x kB\n"
+                           "Swap:                  9 kB\nTHPeligible:           1\nVmFlags: rd io \n" +
+                           head + "NewKey:                7 kB\nSwap:                  3 kB\n" + head + usual;
+  for (const std::size_t piece : {std::size_t{1}, std::size_t{29}, text.size()}) {
+    CAPTURE(piece);
+    SmapsParser parser;
+    for (std::size_t at = 0; at < text.size(); at += piece) {
+      parser.feed(std::string_view(text).substr(at, piece));
+    }
+    const Smaps smaps = parser.finish();
+    REQUIRE(smaps.records.size() == 5);
+    for (const std::size_t index : {0, 1, 4}) {
+      const SmapsRecord& record = smaps.records[index];
+      CHECK(record.sizes[key("rss")] == 8 * 1024);
+      CHECK(record.sizes[key("pss")] == 123456 * 1024);
+      CHECK(record.sizes[key("swap")] == 12 * 1024);
+      CHECK(record.flags == (map_read | map_write | smaps_hugetlb));
+    }
+    CHECK(smaps.records[2].sizes[key("rss")] == std::uint64_t{123456789} * 1024);
+    CHECK(smaps.records[2].sizes[key("pss")] == 0);
+    CHECK(smaps.records[2].sizes[key("swap")] == 9 * 1024);
+    CHECK(smaps.records[2].flags == (map_read | map_write | smaps_io));
+    CHECK(smaps.records[3].sizes[key("swap")] == 3 * 1024);
+  }
+}
+
 TEST_CASE("smaps: a cut number is left out") {
   SmapsParser parser;
   const std::string text = entry_a + "Rss:                  12";
