@@ -177,8 +177,8 @@ def _thrash(case: _Case) -> list[str]:
     ]
     if window.read_bytes is not None:
         found.append(f"{size(int(window.read_bytes))}/s read from disk")
-    if window.io_some is not None:
-        found.append(f"somebody waited for disks {window.io_some:.0%} of the time")
+    if pressure is not None and pressure.io_some is not None:
+        found.append(f"somebody waited for disks {pressure.io_some:.0f} % of the last 10 s")
     return found
 
 
@@ -370,13 +370,13 @@ def _cleared(case: _Case, verdict: MemoryVerdict) -> list[Cleared]:
             )
         )
     if not _pressure(case) and host.memory_available is not None and host.memory_total is not None:
-        full = window.memory_full if window is not None else None
-        stall = f", all waited for memory {full:.1%} of the time" if full is not None else ""
+        stall = host.pressure.memory_full if host.pressure is not None else None
+        waited = f", all waited for memory {stall:.1f} % of the last 10 s" if stall is not None else ""
         found.append(
             (
                 MemoryVerdict.PRESSURE,
                 "memory.pressure",
-                f"{size(host.memory_available)} of {size(host.memory_total)} available{stall}",
+                f"{size(host.memory_available)} of {size(host.memory_total)} available{waited}",
             )
         )
     if window is not None and window.major_faults is not None and not _thrash(case):

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from pyhangtrace.model.memory import MemoryCounters, MemoryFacts, PagingCounters, StallCounters
 
+_LONG_S = 20.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessRates:
@@ -21,7 +23,7 @@ class ProcessRates:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
     """`refaulted` and `swapped_in` are pages a second: of the job's own control group where it has one that counts,
-    else of the machine (`of` says which). Stalls are shares of the window.
+    else of the machine (`of` says which).
     """
 
     seconds: float
@@ -33,10 +35,7 @@ class Window:
     host_major_faults: float | None = None
     oom_kills: int | None = None
     limit_hits: int | None = None
-    memory_some: float | None = None
-    memory_full: float | None = None
-    io_some: float | None = None
-    io_full: float | None = None
+    memory_full: float | None = None  # share of the window in which all waited for memory
     processes: Mapping[int, ProcessRates] = field(default_factory=dict)
 
     @property
@@ -75,10 +74,7 @@ def window_of(facts: MemoryFacts | None, cgroup_path: str | None) -> Window | No
         host_major_faults=_rate(first.host.major_faults, last.host.major_faults, seconds),
         oom_kills=_difference(before.oom_kills, after.oom_kills),
         limit_hits=_difference(before.limit_hits, after.limit_hits),
-        memory_some=_share(stalls[0].memory_some_s, stalls[1].memory_some_s, seconds),
         memory_full=_share(stalls[0].memory_full_s, stalls[1].memory_full_s, seconds),
-        io_some=_share(stalls[0].io_some_s, stalls[1].io_some_s, seconds),
-        io_full=_share(stalls[0].io_full_s, stalls[1].io_full_s, seconds),
         processes=_processes(first, last, seconds),
     )
 
@@ -118,7 +114,8 @@ def _rate(before: int | None, after: int | None, seconds: float) -> float | None
 
 
 def _share(before: float | None, after: float | None, seconds: float) -> float | None:
-    if before is None or after is None:
+    # The kernel brings its totals up to date every two seconds (kernel/sched/psi.c, PSI_FREQ): within a short window
+    # they may hold more of what was before it than of itself. Averages over 10 s say it then.
+    if before is None or after is None or seconds < _LONG_S:
         return None
-    # The kernel brings its totals up to date now and then: a little more than the window may have gone by.
     return min(1.0, round(max(0.0, after - before) / seconds, 3))

@@ -9,7 +9,7 @@ import pytest
 
 from pyhangtrace.analyze.memory import weigh
 from pyhangtrace.analyze.scene import build_scene
-from pyhangtrace.model.host import CgroupFacts, HostFacts, MappedFile, OomKill
+from pyhangtrace.model.host import CgroupFacts, HostFacts, MappedFile, OomKill, PressureFacts
 from pyhangtrace.model.kinds import MemoryMode, MemoryVerdict
 from pyhangtrace.model.memory import (
     CgroupMemory,
@@ -42,9 +42,10 @@ def counters(
     host_faults: int | None = None,
     swapped_in: int = 0,
     stall_s: float = 0.0,
+    seconds: float = 2.0,
     cgroup: bool = False,
 ) -> tuple[MemoryCounters, MemoryCounters]:
-    """Two seconds of one process; what is given happened within them."""
+    """Two seconds or so of one process; what is given happened within them."""
     other = faults if host_faults is None else host_faults
 
     def at(share: int) -> MemoryCounters:
@@ -55,7 +56,7 @@ def counters(
             swapped_out=0,
         )
         return MemoryCounters(
-            at_s=2.0 * share,
+            at_s=seconds * share,
             host=paging if not cgroup else PagingCounters(major_faults=0, refaulted=0, swapped_in=0),
             cgroup=replace(paging, swapped_in=None) if cgroup else None,
             stalls=StallCounters(memory_full_s=10 + stall_s * share, memory_some_s=10 + stall_s * share),
@@ -109,8 +110,10 @@ def weighed(
         # Somebody else's pages come back.
         ({"faults": 2000, "refaults": 9000, "host_faults": 50_000}, MemoryVerdict.NORMAL),
         ({"faults": 100, "refaults": 4000}, MemoryVerdict.NORMAL),
-        ({"stall_s": 0.5}, MemoryVerdict.PRESSURE),
-        ({"stall_s": 0.1}, MemoryVerdict.NORMAL),
+        ({"stall_s": 5, "seconds": 40.0}, MemoryVerdict.PRESSURE),
+        ({"stall_s": 2, "seconds": 40.0}, MemoryVerdict.NORMAL),
+        # Totals lag behind by two seconds: what they gain may be from before.
+        ({"stall_s": 1.9}, MemoryVerdict.NORMAL),
     ],
 )
 def test_what_happened_within_the_window(what: dict[str, Any], verdict: MemoryVerdict) -> None:
@@ -154,10 +157,11 @@ def test_cleared_has_the_numbers() -> None:
         counters=counters(faults=20, refaults=4),
         shm=(ShmSpace(device=9, size=GIB, free=GIB // 2, pids=(100,)),),
     )
-    cleared = {one.suspect: one.because for one in weighed(facts, cgroup=JOB).cleared}
+    host = {"pressure": PressureFacts(memory_full=0.5)}
+    cleared = {one.suspect: one.because for one in weighed(facts, cgroup=JOB, host=host).cleared}
     assert cleared == {
         "memory.oom": "no OOM kill counted by control group /job",
-        "memory.pressure": "43 GB of 69 GB available, all waited for memory 0.0% of the time",
+        "memory.pressure": "43 GB of 69 GB available, all waited for memory 0.5 % of the last 10 s",
         "memory.thrash": "10 major faults a second, 2 pages a second read in again",
         "memory.swap": "0 B swapped out",
         "memory.shm_full": "537 MB of 1.1 GB free in /dev/shm",
