@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
-from pyhangtrace.analyze import analyze, more_time_wanted, outsiders_wanted
+from pyhangtrace.analyze import analyze, more_time_wanted, outsiders_wanted, progress_wanted
 from pyhangtrace.collect import (
     gpu,
     group_waits,
     host,
     key_setters,
+    loading,
     looks,
     nccl,
     probes,
@@ -30,6 +31,7 @@ from pyhangtrace.collect import (
 )
 from pyhangtrace.collect.guarded import GuardedReader
 from pyhangtrace.collect.looks import Looker
+from pyhangtrace.collect.maps import FileMapping
 from pyhangtrace.collect.memory_facts import MemoryWatch
 from pyhangtrace.collect.ras_gate import RasMode
 from pyhangtrace.collect.tasks import TASKS
@@ -50,6 +52,7 @@ _PROBES_READY_S = 0.85  # of the whole run, when the window itself is over soone
 _PROBE_WINDOW_S = 0.5  # probes slow the system calls of the whole machine a little: never longer
 _WEIGH_S = 0.4
 _SHM_S = 0.2
+_READS_S = 0.2  # between the looks at files that are being loaded
 _GROUPS_S = 1.0
 _NCCL_S = 1.0
 _LINES_S = 2.0  # asked for by name, and after all that the verdict needs
@@ -311,8 +314,18 @@ class _Run:
                 self.reader,
                 mapped=self.found.host.mappings,
                 shown=self.found.host.mapped,
+                reads=self._watch_reads(self.found.host.mappings),
                 deadline_s=self._left(_SHM_S),
             )
+
+    def _watch_reads(self, mappings: Mapping[int, Sequence[FileMapping]]) -> loading.Watch | None:
+        """Files that ranks load, over a moment of their own. That may block: it comes when all else is known."""
+        if not progress_wanted(self._evidence()):
+            return None
+        members = self.found.living(self.found.group.members)
+        reads = loading.Watch(self.reader, mappings, members, deadline_s=self._left(_SHM_S))
+        time.sleep(_READS_S)
+        return reads
 
     def _finish_probes(self, window: probes.ProbeRun) -> None:
         if not self.options.bpf:

@@ -102,7 +102,7 @@ def _watch(found: Findings, reader: GuardedReader, options: WeighOptions, progre
         reader,
         mapped=mappings,
         shown=shared,
-        loaded=reads.finish(deadline_s=_FILES_S),
+        reads=reads,
         exact=exact,
         deadline_s=_FILES_S,
     )

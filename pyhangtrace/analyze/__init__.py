@@ -8,6 +8,6 @@ cycles and ends, `verdict` names what follows (`hung`, `working`), `memory` whet
 `next_steps` and `advice` say it, `build` makes the report. `patience` asks for more evidence.
 """
 
-from pyhangtrace.analyze.report import analyze, more_time_wanted, outsiders_wanted
+from pyhangtrace.analyze.report import analyze, more_time_wanted, outsiders_wanted, progress_wanted
 
-__all__ = ["analyze", "more_time_wanted", "outsiders_wanted"]
+__all__ = ["analyze", "more_time_wanted", "outsiders_wanted", "progress_wanted"]

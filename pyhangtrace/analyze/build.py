@@ -10,7 +10,7 @@ from pyhangtrace.analyze.finding import Case, Finding, Named, is_whole
 from pyhangtrace.analyze.gpu_report import gpus_of
 from pyhangtrace.analyze.memory import major_faults_per_s, weigh
 from pyhangtrace.analyze.next_steps import next_steps
-from pyhangtrace.analyze.phase import phase_of
+from pyhangtrace.analyze.phase import phase_of, with_progress
 from pyhangtrace.analyze.progress import GOES_ON
 from pyhangtrace.analyze.scene import Key
 from pyhangtrace.analyze.services import LAUNCHER
@@ -75,7 +75,7 @@ def build(case: Case, finding: Finding) -> Report:
             world_size=scene.who.world_size,
             ranks_seen=scene.who.ranks_seen,
             ranks_missing=missing,
-            phase=phase_of(scene),
+            phase=with_progress(phase_of(scene), memory.loading),
         ),
         processes=tuple(
             _process(case, scene.processes[pid], ids, places, probe=probes.get(pid), tasks=tasks.get(pid, ()))

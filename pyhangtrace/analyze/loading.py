@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pyhangtrace.analyze.memory_window import Window
 from pyhangtrace.model.memory import LoadedFile
@@ -14,10 +15,16 @@ _DIGITS = re.compile(r"\d+")
 _MOST_NAMED = 4
 
 
-def loading(files: Sequence[LoadedFile], window: Window | None) -> tuple[Loading, ...]:
-    """Sets of files of which some were read within the window, or are read half and were not touched in it."""
+def loading(
+    files: Sequence[LoadedFile], window: Window | None, seconds: float | None = None
+) -> tuple[Loading, ...]:
+    """Sets of files of which some were read within the window, or are read half and were not touched in it. `seconds`
+    lie between the two looks at the files, where that is not the window.
+    """
     if window is None:
         return ()
+    if seconds is not None and seconds > 0:
+        window = replace(window, seconds=seconds)
     sets: dict[str, list[LoadedFile]] = {}
     for file in files:
         sets.setdefault(_mask(file.path), []).append(file)

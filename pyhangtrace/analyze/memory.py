@@ -109,7 +109,7 @@ def weigh(scene: Scene, *, dead_of_oom: bool = False) -> MemoryReport:
             hugetlb=sums.hugetlb_max if sums is not None else None,
             driver=driver,
         ),
-        loading=loading(facts.loaded, case.window) if facts is not None else (),
+        loading=loading(facts.loaded, case.window, facts.loaded_s) if facts is not None else (),
         evidence=tuple(why),
         cleared=tuple(_cleared(case, verdict)),
     )

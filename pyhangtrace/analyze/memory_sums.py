@@ -120,7 +120,7 @@ def hold(scene: Scene, members: list[ProcessFacts], sums: Sums) -> Held:
             high=max(high, pss),
             mode=MemoryMode.ROLLUP,
             unique=unique,
-            shared=max(0, pss - unique) if unique is not None else None,
+            shared=_shared(pss, unique, len(shares)),
             pss=pss,
         )
     return Held(low=low, high=high, mode=MemoryMode.BRACKET)
@@ -154,9 +154,14 @@ def _exact(exact: ExactMemory, low: int, high: int) -> Held:
         mode=MemoryMode.ROLLUP,
         complete=exact.complete,
         unique=unique,
-        shared=max(0, pss - unique),
+        shared=_shared(pss, unique, len(shares)),
         pss=pss,
     )
+
+
+def _shared(pss: int, unique: int | None, members: int) -> int | None:
+    """By shares alone, what one member has in common with others is theirs who are outside."""
+    return max(0, pss - unique) if unique is not None and members > 1 else None
 
 
 def _bracket(scene: Scene, sums: Sums) -> tuple[int, int]:

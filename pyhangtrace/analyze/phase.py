@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pyhangtrace.analyze.calls import python_frames, short
 from pyhangtrace.analyze.scene import Scene
-from pyhangtrace.model.report import Phase
+from pyhangtrace.model.report import Loading, Phase
 
 _BY_FUNCTION: tuple[tuple[str, tuple[str, ...]], ...] = (
     (
@@ -41,6 +43,30 @@ _BY_FUNCTION: tuple[tuple[str, tuple[str, ...]], ...] = (
     ),
     ("backward", ("_engine_run_backward",)),
 )
+
+
+# In these a rank reads what somebody may wonder about.
+_READING = ("weight_loading", "checkpoint")
+
+
+def reads_files(scene: Scene) -> bool:
+    """Whether most ranks are in a phase in which big files are read."""
+    phase = phase_of(scene)
+    return phase is not None and phase.name in _READING
+
+
+def with_progress(phase: Phase | None, loading: Sequence[Loading]) -> Phase | None:
+    """The phase with how far the files of it are, which of several is read fastest; unchanged in other phases."""
+    if phase is None or phase.name not in _READING or not loading:
+        return phase
+    best = max(loading, key=lambda one: one.rate_bytes_per_s or 0.0)
+    return Phase(
+        name=phase.name,
+        detail=best.summary,
+        rate_bytes_per_s=best.rate_bytes_per_s,
+        eta_s=best.eta_s,
+        source=phase.source,
+    )
 
 
 def phase_of(scene: Scene) -> Phase | None:

@@ -11,6 +11,7 @@ from pyhangtrace.analyze.fronts import settle_fronts
 from pyhangtrace.analyze.graph import judge
 from pyhangtrace.analyze.lost_work import settle_lost_work
 from pyhangtrace.analyze.patience import outsiders, patience
+from pyhangtrace.analyze.phase import reads_files
 from pyhangtrace.analyze.scene import build_scene
 from pyhangtrace.analyze.sole_wakers import settle_sole_wakers
 from pyhangtrace.analyze.verdict import find
@@ -39,6 +40,11 @@ def outsiders_wanted(evidence: Evidence) -> tuple[int, ...]:
     sockets, children, owners of shared mutexes, tracers. To be added with role outsider before the next look.
     """
     return outsiders(evidence)
+
+
+def progress_wanted(evidence: Evidence) -> bool:
+    """Whether it matters how far big files are read: by their stacks the ranks load or save them."""
+    return reads_files(build_scene(evidence))
 
 
 def _conclude(evidence: Evidence) -> tuple[Case, Finding]:

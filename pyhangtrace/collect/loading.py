@@ -152,6 +152,7 @@ class Watch:
         self._reader = reader
         self._mapped = {pid: list(mappings) for pid, mappings in mapped.items()}
         self._pids = list(pids)
+        self.seconds: float | None = None  # between the looks, once there are two
         self._before, paths = self._look(deadline_s)
         # Of a file that several have, one is enough to ask through.
         seen: set[str] = set()
@@ -164,10 +165,12 @@ class Watch:
         for pid, found in self._ask(asked, None, deadline_s).items():
             self._through[pid] = [path for path, *_ in found.values()]
             self._shards.update(found)
+        self._began = time.monotonic()
 
     def finish(self, *, deadline_s: float) -> tuple[LoadedFile, ...]:
         """All files of the sets, by path."""
         after, _ = self._look(deadline_s)
+        self.seconds = round(time.monotonic() - self._began, 4)
         cached: dict[Key, tuple[str, int, int | None]] = {}
         for part in self._ask(self._through, set(self._shards), deadline_s).values():
             cached.update(part)

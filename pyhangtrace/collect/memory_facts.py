@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from pyhangtrace.collect import cgroup_memory, cgroups, memory_counters, shm_space
+from pyhangtrace.collect import cgroup_memory, cgroups, loading, memory_counters, shm_space
 from pyhangtrace.collect.cgroup_memory import CgroupPlace
 from pyhangtrace.collect.guarded import GuardedReader
 from pyhangtrace.collect.maps import FileMapping
 from pyhangtrace.collect.procfs import PROC
 from pyhangtrace.model.host import CgroupFacts, MappedFile
-from pyhangtrace.model.memory import ExactMemory, LoadedFile, MemoryCounters, MemoryFacts
+from pyhangtrace.model.memory import ExactMemory, MemoryCounters, MemoryFacts
 
 # Files of these folders of /dev are memory like any other.
 _NO_DEVICES = ("/dev/shm/", "/dev/zero", "/dev/hugepages", "/dev/mqueue/")
@@ -45,11 +45,11 @@ class MemoryWatch:
         mapped: Mapping[int, Sequence[FileMapping]],
         shown: Iterable[MappedFile],
         deadline_s: float,
-        loaded: tuple[LoadedFile, ...] = (),
+        reads: loading.Watch | None = None,
         exact: ExactMemory | None = None,
     ) -> MemoryFacts:
-        """What came of it, until now. Of the `shown` files it tells who maps how much of them. `exact` is of a walk
-        that was made beside.
+        """What came of it, until now. Of the `shown` files it tells who maps how much of them. `reads` is of
+        files that are being read, `exact` of a walk that was made beside.
         """
         wanted = {(file.device, file.inode) for file in shown}
         last = self._read(round(self._clock() - self._began, 4))
@@ -57,7 +57,8 @@ class MemoryWatch:
             counters=(self._first, last),
             cgroup=self._place.book() if self._place is not None else None,
             shm=shm_space.collect(reader, self._pids, deadline_s=deadline_s),
-            loaded=loaded,
+            loaded=reads.finish(deadline_s=deadline_s) if reads is not None else (),
+            loaded_s=reads.seconds if reads is not None else None,
             mapped=tuple(
                 (mapping.device, mapping.inode, pid, mapping.mapped)
                 for pid, mappings in sorted(mapped.items())

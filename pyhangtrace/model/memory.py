@@ -168,6 +168,7 @@ class MemoryFacts:
     cgroup: CgroupMemory | None = None
     shm: tuple[ShmSpace, ...] = ()
     loaded: tuple[LoadedFile, ...] = ()
+    loaded_s: float | None = None  # between the two looks at those; None: the whole window
     mapped: tuple[tuple[int, int, int, int], ...] = ()  # device, inode, pid, bytes mapped
     driver: tuple[tuple[int, int], ...] = ()  # pid, bytes mapped of devices, by name
     exact: ExactMemory | None = None

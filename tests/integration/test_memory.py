@@ -386,3 +386,37 @@ def test_a_slow_load_is_told_from_one_that_hangs(tmp_path: Path, pace: str) -> N
     else:
         assert one["rate_bytes_per_s"] == 0
         assert "not a byte of it" in one["summary"]
+
+
+_RANK_LOADS = """
+    import sys, time
+    def load_weights(file):
+        while file.read(1 << 20):
+            time.sleep(0.02)
+    file = open(sys.argv[1], "rb", buffering=0)
+    print("ready", flush=True)
+    load_weights(file)
+    sys.stdin.read()
+"""
+
+
+def test_attach_tells_how_far_a_load_is(tmp_path: Path) -> None:
+    path = tmp_path / "model-00001-of-00001.safetensors"
+    with path.open("wb") as file:
+        file.truncate(1024 * MIB)
+    environment = {**os.environ, "RANK": "0", "WORLD_SIZE": "1"}
+    with started(_RANK_LOADS, path, env=environment) as child:
+        done = subprocess.run(
+            [sys.executable, "-m", "pyhangtrace", "attach", str(child.pid), "--json", "--no-bpf"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    report = json.loads(done.stdout)
+    phase = report["workload"]["phase"]
+    assert phase["name"] == "weight_loading"
+    assert MIB < phase["rate_bytes_per_s"] < 100 * MIB
+    assert phase["eta_s"] > 1
+    assert report["verdict"]["state"] != "hung"
+    assert report["memory"]["loading"][0]["current"] == [path.name]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pyhangtrace.analyze import analyze, progress_wanted
 from pyhangtrace.analyze.memory import weigh
 from pyhangtrace.analyze.scene import build_scene
 from pyhangtrace.model.host import CgroupFacts, HostFacts, MappedFile, OomKill, PressureFacts
@@ -353,3 +354,25 @@ def test_a_load_from_memory_goes_by_positions() -> None:
 def test_half_read_and_still(file: LoadedFile, what: dict[str, Any], said: str | None) -> None:
     found = weighed(MemoryFacts(counters=counters(**what), loaded=(file,))).loading
     assert [said in one.summary for one in found] == ([True] if said else [])
+
+
+def test_the_rate_is_that_of_the_moment_between_the_looks_at_the_files() -> None:
+    mapped = shard(1, mappers=(100,), cached_before=0, cached_after=GIB // 4)
+    facts = MemoryFacts(counters=counters(), loaded=(mapped,), loaded_s=0.25)
+    (one,) = weighed(facts).loading
+    assert one.rate_bytes_per_s == GIB
+
+
+@pytest.mark.parametrize(("function", "told"), [("load_weights", True), ("execute_model", False)])
+def test_the_phase_has_the_progress_where_files_are_what_it_reads(function: str, told: bool) -> None:
+    processes = [replace(process, memory=PLAIN) for process in b.ranks(2)]
+    looks = b.twice(*(b.sleeper(process.pid, frames=(b.py("read"), b.py(function))) for process in processes))
+    shards = (
+        shard(1, readers=(100,), positions=((100, 0, GIB // 2),), cached_before=0, cached_after=GIB // 2),
+    )
+    evidence = b.evidence(processes, looks, memory=MemoryFacts(counters=counters(), loaded=shards))
+    assert progress_wanted(evidence) == told
+    phase = analyze(evidence).workload.phase
+    assert phase is not None
+    assert (phase.rate_bytes_per_s, phase.eta_s) == ((GIB / 4, 2.0) if told else (None, None))
+    assert ("model-00001-of-00003.safetensors at 268 MB/s" in (phase.detail or "")) == told
