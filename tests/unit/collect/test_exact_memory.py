@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
+import struct
 import subprocess
 import sys
 import tempfile
@@ -254,6 +256,34 @@ def test_one_that_has_ended_holds_nothing() -> None:
         found, _ = exact_memory.collect(reader, memories, {}, budget_s=10.0)
     assert found.complete
     assert {process.pid: process.problem for process in found.processes} == {one.pid: None, gone.pid: "gone"}
+
+
+def frames_by_hand(pid: int) -> set[int]:
+    """Page frames of a process by the rules of the kernel's documentation alone, from every page of every mapping."""
+    found: set[int] = set()
+    with Path(f"/proc/{pid}/pagemap").open("rb", buffering=0) as file:
+        for line in Path(f"/proc/{pid}/maps").read_text(errors="replace").splitlines():
+            if line.endswith(("[vsyscall]", "[vvar]", "[vvar_vclock]")):
+                continue
+            start, end = (int(word, 16) // mmap.PAGESIZE for word in line.split(" ", 1)[0].split("-"))
+            file.seek(start * 8)
+            entries = struct.unpack(f"<{end - start}Q", file.read((end - start) * 8))
+            found.update(entry & (1 << 55) - 1 for entry in entries if entry >> 63)
+    return found
+
+
+def test_it_is_the_union_that_the_kernels_documentation_describes() -> None:
+    path = Path(f"/dev/shm/hangtrace-test-{os.getpid()}")
+    try:
+        path.write_bytes(b"x" * SIZE)
+        with contextlib.ExitStack() as stack:
+            pids = [stack.enter_context(program(_MAPS, str(path), str(SIZE))).pid for _ in range(4)]
+            pids += stack.enter_context(forked(SIZE // 8, 2, _MADV_NOHUGEPAGE))
+            found = frames_of(walk(*pids))
+            by_hand = len(set().union(*map(frames_by_hand, pids))) * mmap.PAGESIZE
+    finally:
+        path.unlink()
+    assert found == pytest.approx(by_hand, rel=0.001)
 
 
 def test_walks_side_by_side_give_the_same() -> None:
