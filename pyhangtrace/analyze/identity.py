@@ -17,6 +17,10 @@ _WEAK_SOURCES = ("start order",)
 # What only the memory of a process tells, so that nobody can be searched for by it.
 _MEMORY_SOURCES = ("program environ", "process group")
 
+# What says a rank, and nothing of where the others are.
+_UNPLACED_SOURCES = frozenset({"process group", "command line --rank"})
+_PLACES = frozenset({"MASTER_ADDR", "LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_NNODES"})
+
 # Roles that inherit the environment of a rank without being one.
 _NOT_RANKS = frozenset(
     {Role.LAUNCHER, Role.DATA_WORKER, Role.COMPILER, Role.OUTSIDER, Role.DETOKENIZER, Role.OTHER}
@@ -106,7 +110,7 @@ def identify(evidence: Evidence) -> Identities:
         by_pid=by_pid,
         pid_of_rank=pid_of_rank,
         world_size=world_size,
-        one_host=_one_host(evidence, world_size),
+        one_host=_one_host(evidence, world_size) and not _place_unknown(evidence, by_pid, world_size),
         all_found=_all_found(evidence, by_pid),
         coverage=tuple(notes),
     )
@@ -310,6 +314,20 @@ def _one_host(evidence: Evidence, world_size: int | None) -> bool:
         if address and not has_local and not address.startswith(_LOCAL_ADDRESSES):
             return False
     return True
+
+
+def _place_unknown(evidence: Evidence, by_pid: Mapping[int, Identity], world_size: int | None) -> bool:
+    """Whether nothing but the programs' own arguments, or their process group, tells of the ranks: then nothing says
+    where all meet. Zombies for all that are not seen here say that those were here.
+    """
+    ranks = _ranks(by_pid)
+    sources = {source for pid in ranks for source in by_pid[pid].sources}
+    placed = any(
+        dict(process.identity).keys() & _PLACES for process in evidence.processes if process.pid in ranks
+    )
+    if placed or not sources or not sources <= _UNPLACED_SOURCES:
+        return False
+    return world_size is None or len(_zombies(evidence, by_pid)) != world_size - len(ranks)
 
 
 def _conflict(reason: str) -> Coverage:

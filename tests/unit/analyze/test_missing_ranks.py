@@ -256,6 +256,19 @@ def test_a_rank_that_may_be_on_another_host_is_not_called_gone(identity: tuple[t
     assert report.verdict.state is not State.HUNG
 
 
+@pytest.mark.parametrize("zombie", [False, True])
+def test_ranks_that_only_arguments_tell_may_have_others_on_another_host(zombie: bool) -> None:
+    claims = [RankClaim(source="command line --rank", rank=number, world_size=3) for number in (0, 1)]
+    ranks = [b.rank(100 + each.rank, each.rank, 3, identity=(), claims=(each,)) for each in claims]
+    processes = [b.process(50, ppid=1, role=Role.LAUNCHER), *ranks]
+    if zombie:
+        processes.append(b.process(102, state="Z", exit_code=9))
+    looks = b.twice(b.in_collective(100), b.in_collective(101))
+    report = analyze(b.evidence(processes, looks))
+    assert report.workload.ranks_missing == ((2,) if zombie else ())
+    assert [who.rank for who in report.verdict.culprits] == ([2] if zombie else [])
+
+
 def test_what_a_rank_was_started_through_knows_of_no_other() -> None:
     wrapper = b.process(60, role=Role.LAUNCHER, exe="/usr/bin/timeout")
     processes = [wrapper, b.rank(100, 0, 2, identity=(), ppid=60)]
