@@ -407,6 +407,16 @@ def gloo_work(frames: Sequence[Frame]) -> str | None:
     return None
 
 
+def inside_sqlite(frames: Sequence[Frame]) -> bool:
+    """Whether the innermost frames of the program are in SQLite."""
+    for frame in frames:
+        if frame.kind is FrameKind.PYTHON:
+            return False
+        if (frame.module or "").rpartition("/")[2].startswith("libsqlite3"):
+            return True
+    return False
+
+
 def has_function(frames: Sequence[Frame], *names: str) -> bool:
     """Whether one of the frames is one of these functions (native names without arguments)."""
     return any(plain(frame.function) in names for frame in frames)

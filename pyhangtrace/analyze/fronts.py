@@ -45,14 +45,16 @@ def _settle_keeper(scene: Scene, waits: Mapping[Key, Blocked], wait: Blocked) ->
     if len(keys) < 2:
         return changed(wait, targets=(keys[0] if keys else (pid, 0),))
     others = [key for key in keys if key != wait.key]
-    idle = tuple(key for key in others if waits[key].standing is Standing.IDLE)
-    active = [key for key in others if key not in idle]
+    waits_for_work = Standing.IDLE
+    idle = tuple(key for key in others if waits[key].standing is waits_for_work)
+    active = [key for key in others if waits[key].standing is not waits_for_work]
     own = pid == wait.key[0]
     basis = weakest(wait.basis, *(waits[key].basis for key in active))
     if idle and basis is Confidence.PROVEN:
         basis = Confidence.LIKELY
     if active and not (own and len(active) > 1):
-        roots = {_root(waits, key, active) for key in active}
+        among_them = frozenset(active)
+        roots = {_root(waits, key, among_them) for key in active}
         root = roots.pop() if len(roots) == 1 else None
         if root is not None and not (own and root != active[0]):
             return changed(wait, targets=(root,), besides=idle, thread_guessed=True, basis=basis)
@@ -98,7 +100,7 @@ def settle_fronts(scene: Scene, waits: Mapping[Key, Blocked]) -> dict[Key, Block
     fronts = {(pid, 0): front(scene, waits, pid) for pid in scene.threads}
 
     def settle(keys: tuple[Key, ...]) -> tuple[Key, ...]:
-        if isinstance(keys, Siblings):
+        if not keys or isinstance(keys, Siblings):
             return keys
         once = set(keys)
         if fronts.keys().isdisjoint(once):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from pyhangtrace.analyze.blocked import Blocked, changed
 from pyhangtrace.analyze.calls import path_has
@@ -62,8 +63,7 @@ _RECURSIVE = frozenset({"python_rlock", "mutex_recursive"})
 COUNTS = "it counts, so nobody holds it"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Owner:
+class Owner(msgspec.Struct, frozen=True, kw_only=True):
     """A recorded owner; `key` is None when no thread of that id exists any more.
 
     `reused`: one does, but it was started when all who wait for the lock were already asleep.

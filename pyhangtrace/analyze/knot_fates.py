@@ -133,8 +133,9 @@ def _by_clock(wait: Blocked) -> Fate:
 
 def _is_guess(wait: Blocked) -> bool:
     """Who can end it is not known: any thread, or one of several that nothing but their place speaks for."""
-    among_several = wait.basis is Confidence.POSSIBLE and wait.edge is Edge.ANY and len(wait.targets) > 1
-    return wait.standing is Standing.IDLE or among_several
+    if wait.standing is Standing.IDLE:
+        return True
+    return len(wait.targets) > 1 and wait.basis is Confidence.POSSIBLE and wait.edge is Edge.ANY
 
 
 def _stays_caught(wait: Blocked, caught: set[Key], outcomes: Mapping[Key, Outcome]) -> bool:

@@ -13,7 +13,7 @@ from operator import attrgetter
 import msgspec
 
 from pyhangtrace.analyze import gpu_calls
-from pyhangtrace.analyze.calls import Call, recognise
+from pyhangtrace.analyze.calls import Call, inside_sqlite, recognise
 from pyhangtrace.analyze.gpu_calls import GpuCall
 from pyhangtrace.analyze.openmp import Place, place
 from pyhangtrace.analyze.services import Serving, serving
@@ -32,6 +32,7 @@ class Reading(msgspec.Struct, frozen=True):
     at: int
     caller_at: int | None
     gpu: GpuCall | None
+    in_sqlite: bool
     team: Place | None
     serving: Serving
 
@@ -61,6 +62,7 @@ def _read(code: tuple[_Code, ...]) -> Reading:
         at=where[id(rule.frame)] if rule is not None else 0,
         caller_at=where[id(rule.caller)] if rule is not None and rule.caller is not None else None,
         gpu=gpu_calls.recognise(frames),
+        in_sqlite=inside_sqlite(frames),
         team=place(frames),
         serving=serving(frames),
     )

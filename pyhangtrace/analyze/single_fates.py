@@ -127,13 +127,14 @@ def _alone(world: World, wait: Blocked) -> Outcome:
         return Outcome(Fate.BLOCKED if (wait.since_s or 0.0) > LONG_TIMER_S else Fate.SHORT)
     if wait.holder is None:
         # Nobody is recorded. While one who may hold it still moves, it may yet let go.
+        runs, moves = Standing.RUNNING, Progress.MOVING
         for candidate in wait.candidates:
             other = waits.get(candidate)
             if other is None:
                 continue
-            if other.standing is Standing.RUNNING and scene.works(candidate):
+            if other.standing is runs and scene.works(candidate):
                 return Outcome(Fate.BUSY, candidate)
-            if other.progress is Progress.MOVING and wait.kind not in READS:
+            if other.progress is moves and wait.kind not in READS:
                 return Outcome(Fate.MOVING, candidate)
         held = wait.kind in MAY_BE_UNOWNED and wait.cause is Kind.LOCK_HELD
         if (held or inside) and any(_may_act(world, candidate) for candidate in wait.candidates):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from pyhangtrace.analyze import holders, nap_waits, objects
 from pyhangtrace.analyze.blocked import Blocked, Standing, changed
 from pyhangtrace.analyze.call_waits import polling
@@ -12,9 +10,8 @@ from pyhangtrace.analyze.ends import io_wait, poll_wait
 from pyhangtrace.analyze.progress import in_place
 from pyhangtrace.analyze.scene import Scene
 from pyhangtrace.analyze.sleeps import is_sleep
-from pyhangtrace.model.kinds import Confidence, Edge, FrameKind, Kind, WaitKind
+from pyhangtrace.model.kinds import Confidence, Edge, Kind, WaitKind
 from pyhangtrace.model.report import WaitObject
-from pyhangtrace.model.stacks import Frame
 from pyhangtrace.model.threads import ThreadSample
 
 READS = frozenset(
@@ -152,7 +149,7 @@ def file_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | N
 
 def sqlite(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
     """SQLite naps until a lock on the database is free; the kernel's table says who holds one."""
-    if not is_sleep(scene, sample) or not _inside_sqlite(sample.frames):
+    if not is_sleep(scene, sample) or not scene.reading(sample).in_sqlite:
         return None
     found = holders.locks_in_the_way(scene, sample.pid)
     pids = sorted({lock.pid for lock in found})
@@ -169,15 +166,6 @@ def sqlite(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None
         lasts_s=None,
         evidence=(*draft.evidence, "frame of SQLite that waits for a lock on the database"),
     )
-
-
-def _inside_sqlite(frames: Sequence[Frame]) -> bool:
-    for frame in frames:
-        if frame.kind is FrameKind.PYTHON:
-            return False
-        if (frame.module or "").rpartition("/")[2].startswith("libsqlite3"):
-            return True
-    return False
 
 
 def io(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked:

@@ -24,6 +24,7 @@ from pyhangtrace.analyze.blocked import Blocked, Standing, changed
 from pyhangtrace.analyze.calls import Meaning, has_stack, polls, recognise
 from pyhangtrace.analyze.describe import describe_call, describe_lock, describe_syscall
 from pyhangtrace.analyze.progress import DEAD, Progress, gil_wait, is_ready, progress
+from pyhangtrace.analyze.readings import read
 from pyhangtrace.analyze.rules import (
     Asked,
     Rule,
@@ -42,6 +43,10 @@ from pyhangtrace.analyze.sleeps import MAY_SLEEP
 from pyhangtrace.analyze.teardown import at_the_end
 from pyhangtrace.model.kinds import Confidence, Kind, Role, WaitKind
 from pyhangtrace.model.threads import ThreadSample
+
+# By names of their own: before Python 3.12 to look a member up costs as much as to call a rule.
+_FIRM, _PROVEN, _LAUNCHER = Standing.FIRM, Confidence.PROVEN, Role.LAUNCHER
+_UNMOVED, _RUNNING = Progress.UNMOVED, Progress.RUNNING
 
 _LAUNCHER_WAITS = frozenset(
     {
@@ -71,7 +76,7 @@ def classify(scene: Scene, key: Key) -> Blocked | None:
     sample = gil_wait(samples, scene.times[key]) or _telling(samples)
     if sample.state in DEAD:
         return None
-    reading = scene.reading(sample)
+    reading = scene.readings[key] if sample is samples[-1] else read(sample.frames)
     call = reading.call(sample.frames)
     lock = sample.lock
     moved = Progress.MOVING if key in scene.began else progress(samples, scene.times[key])
@@ -81,7 +86,7 @@ def classify(scene: Scene, key: Key) -> Blocked | None:
         progress=moved,
         call=call,
         service=scene.services[key],
-        since_s=sample.asleep_for_s if moved is Progress.UNMOVED else None,
+        since_s=sample.asleep_for_s if moved is _UNMOVED else None,
         lasts_s=sample.remaining_s if sample.remaining_s is not None else sample.timeout_s,
         ends_by_itself=sample.timeout_s is not None or (lock is not None and lock.timeout),
         evidence=tuple(
@@ -93,7 +98,7 @@ def classify(scene: Scene, key: Key) -> Blocked | None:
         call.meaning if call is not None else None,
         scene.syscall(sample),
         reading.gpu is not None,
-        moved is Progress.RUNNING,
+        moved is _RUNNING,
     )
     for rule in _rules(traits):
         found = rule(scene, sample, draft)
@@ -131,7 +136,7 @@ def _unless_interrupted(scene: Scene, sample: ThreadSample, wait: Blocked) -> Bl
 
     Python runs its handlers in the main thread alone.
     """
-    if wait.standing is not Standing.FIRM or wait.basis is not Confidence.PROVEN or sample.state != "S":
+    if wait.standing is not _FIRM or wait.basis is not _PROVEN or sample.state != "S":
         return wait
     pid, tid = wait.key
     process = scene.processes.get(pid)
@@ -147,7 +152,7 @@ def _launching(scene: Scene, wait: Blocked) -> Blocked:
     if wait.service is not None:
         return wait
     process = scene.processes.get(wait.key[0])
-    is_launcher = process is not None and process.role is Role.LAUNCHER and wait.kind in _LAUNCHER_WAITS
+    is_launcher = process is not None and process.role is _LAUNCHER and wait.kind in _LAUNCHER_WAITS
     if is_launcher or (wait.call is not None and wait.call.meaning is Meaning.LAUNCHER):
         return changed(wait, service=LAUNCHER)
     return wait
