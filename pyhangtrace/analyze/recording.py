@@ -197,6 +197,8 @@ def _spread(
     if not samples:
         yield key, (_note(_NOT_SEEN),), weight
         return
+    # A stack that mixes two moments is better than none, and worse than any other.
+    samples = [sample for sample in samples if sample.whole] or samples
     for stack, count in Counter(sample.stack for sample in samples).items():
         yield key, stacks[stack], weight * count / len(samples)
 

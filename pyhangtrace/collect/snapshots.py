@@ -109,5 +109,6 @@ class Snapshots:
                 wchan=thread.wchan,
                 address=thread.lock.uaddr if thread.lock is not None else None,
                 slices=thread.slices,
+                whole=thread.stack_complete and not thread.moved and not thread.unmerged_python,
             )
         )

@@ -148,7 +148,7 @@ class TimedEvent:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackSample:
     """Where a thread was in one snapshot. `stack` is an index of `Recording.stacks`; `slices` the scheduler's count of
-    how often it has run: while that stays, it has not.
+    how often it has run: while that stays, it has not. `whole`: the stack is complete and of one moment.
     """
 
     at_s: float
@@ -160,6 +160,7 @@ class StackSample:
     wchan: str | None = None
     address: int | None = None  # the futex word it waits on
     slices: int | None = None
+    whole: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,6 +35,16 @@ def test_waits_are_shared_out_over_the_stacks_seen_at_their_word() -> None:
     assert shown.total == pytest.approx(0.8 + 0.6 + 2.0)
 
 
+def test_a_stack_of_two_moments_counts_only_where_there_is_no_other() -> None:
+    made = recording()
+    mixed = tuple(replace(s, whole=s.at_s != 1.0) for s in made.samples)
+    found = weights(profile(replace(made, samples=mixed)))
+    assert found[100, functions(*WAITS)] == pytest.approx(0.8)
+    assert (100, ("start_thread",)) not in found
+    all_mixed = tuple(replace(s, whole=False) for s in made.samples)
+    assert weights(profile(replace(made, samples=all_mixed))) == weights(profile(made))
+
+
 def test_time_off_the_cpu_joins_kernel_and_user() -> None:
     found = weights(profile(recording(Metric.OFFCPU)))
     kernel = ("do_futex", "futex_wait_queue", "__schedule")
