@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.hangs.facts import Case, Facts, Program, Waits, busy, healthy, hung, may_withhold
+from tests.hangs.facts import Case, Facts, Program, Waits, busy, healthy, hung
 
 MISSING = "collective.missing_rank"
 OPEN_MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
@@ -78,7 +78,8 @@ CASES = (
         "barrier-asked-for",
         "MPI_Test and a nap in turn for an MPI_Ibarrier to which a sleeping rank does not come",
         ranks("barrier-asked-for", 3, rank0=Waits.ANY, rank1=Waits.SLEEP, rank2=Waits.ANY),
-        may_withhold(MISSING, "timer", culprit=("rank1",)),
+        # A look that meets one between two naps sees work.
+        healthy("unknown", "running"),
     ),
     case(
         "round-by-the-clock",
