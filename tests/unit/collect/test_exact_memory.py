@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import mmap
 import os
 import struct
@@ -175,14 +176,17 @@ def huge_pool() -> Iterator[None]:
     """Some huge pages for a test, which are given back."""
     if os.geteuid() != 0 or not POOL.exists():
         pytest.skip("needs root and a pool of huge pages of 2 MiB")
-    before = int(POOL.read_text())
-    POOL.write_text(f"{before + 8}\n")
-    try:
-        if int(POOL.read_text()) < before + 8:
-            pytest.skip("the machine has no eight huge pages to spare")
-        yield
-    finally:
-        POOL.write_text(f"{before}\n")
+    with POOL.open("r+") as pool:
+        # Whoever tests here at the same time waits, or pages are left over.
+        fcntl.flock(pool, fcntl.LOCK_EX)
+        before = int(POOL.read_text())
+        POOL.write_text(f"{before + 8}\n")
+        try:
+            if int(POOL.read_text()) < before + 8:
+                pytest.skip("the machine has no eight huge pages to spare")
+            yield
+        finally:
+            POOL.write_text(f"{before}\n")
 
 
 _HUGE = """
