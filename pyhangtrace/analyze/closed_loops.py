@@ -34,6 +34,10 @@ _WANTED = {
 }
 
 
+# By the method of a queue.
+_ENDS = {"put": "take something out of the queue", "join": "finish what is in the queue"}
+
+
 def is_closed(scene: Scene, wait: Blocked) -> bool:
     """Whether nothing but another thread of its process can wake a loop that sleeps: no timer, descriptor or signal."""
     if wait.ends_by_itself or wait.progress in GOES_ON or scene.thread(wait.key) is None:
@@ -67,6 +71,7 @@ def settle_deserted(wait: Blocked, tasks: Iterable[TaskSample]) -> Blocked:
         # A signal whose handler is Python's own may yet have a task cancelled.
         basis=Confidence.LIKELY,
         object=WaitObject(address=hex(stuck.address), name=f"asyncio.{stuck.kind.value.capitalize()}"),
+        does=_ENDS.get(stuck.method) if stuck.kind is TaskObjectKind.QUEUE else None,
         candidates=(),
     )
 

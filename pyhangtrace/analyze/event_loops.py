@@ -20,6 +20,7 @@ from pyhangtrace.analyze.fronts import front
 from pyhangtrace.analyze.progress import GOES_ON, in_place
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.analyze.services import LAUNCHER
+from pyhangtrace.analyze.task_tries import crossed, lock_wanted, needs_of, trying
 from pyhangtrace.model.evidence import Look
 from pyhangtrace.model.kinds import Confidence, Edge, Kind, TaskKind, TaskObjectKind, WaitKind
 from pyhangtrace.model.report import WaitObject
@@ -82,6 +83,7 @@ def settle_tasks(scene: Scene, waits: Mapping[Key, Blocked]) -> dict[Key, Blocke
     looks = [_by_process(look) for look in scene.evidence.looks]
     for pid in sorted({task.pid for task in scene.evidence.looks[-1].tasks}):
         graph = _graph(scene, waits, pid, looks)
+        tried = crossed([look[pid] for look in looks if pid in look])
         tied: set[Key] = set()
         for ring in _rings(graph):
             for knotted, wait in _knot(waits, graph, ring).items():
@@ -98,6 +100,8 @@ def settle_tasks(scene: Scene, waits: Mapping[Key, Blocked]) -> dict[Key, Blocke
         for loop in scene.threads_of(pid):
             if loop in waits and loop not in tied and _is_loop(waits[loop]):
                 settled[loop] = _settle_loop(scene, waits, graph, waits[loop])
+                if loop[1] in tried and settled[loop].standing is Standing.IDLE:
+                    settled[loop] = trying(settled[loop], tried[loop[1]])
     return {key: wait if wait is waits[key] else _its_own(wait) for key, wait in settled.items()}
 
 
@@ -132,8 +136,8 @@ def _graph(
             computed[task.computes] = node
     edges: dict[_Node, tuple[_Node, ...]] = {}
     for node, task in tasks.items():
-        wanted = _wanted(task)
-        needed = [each for address in _needs(task) for each in _doing(scene, waits, tasks, pid, address)]
+        wanted = lock_wanted(task)
+        needed = [each for address in needs_of(task) for each in _doing(scene, waits, tasks, pid, address)]
         had_by = holding.get(wanted, []) if wanted is not None else []
         if len(had_by) == 1:
             needed.append(had_by[0])
@@ -179,19 +183,7 @@ def _by_process(look: Look) -> dict[int, dict[_Node, TaskSample]]:
 
 
 def _wants(task: TaskSample) -> tuple[object, ...]:
-    return task.awaits_address, task.needs, _wanted(task), task.holds
-
-
-def _wanted(task: TaskSample) -> int | None:
-    """The lock that a task waits for, or the semaphore, where that lets one in at a time and is taken."""
-    found = task.object
-    if found is not None and found.kind is TaskObjectKind.SEMAPHORE and (found.count, found.limit) == (0, 1):
-        return found.address
-    return task.lock
-
-
-def _needs(task: TaskSample) -> tuple[int, ...]:
-    return task.needs or ((task.awaits_address,) if task.awaits_address is not None else ())
+    return task.awaits_address, task.needs, lock_wanted(task), task.holds
 
 
 def _doing(
@@ -425,7 +417,7 @@ def _awaits(graph: _Graph, node: _Node, task: TaskSample | None = None) -> str:
     needed = graph.edges.get(node, ())
     threads = [f"thread {tid}" for pid, tid in needed if tid > 0 and pid == node[0]]
     threads += [f"pid {pid}" for pid, tid in needed if tid > 0 and pid != node[0]]
-    wanted = _wanted(task)
+    wanted = lock_wanted(task)
     if wanted is not None and needed and needed[-1] in graph.tasks:
         what = "lock" if wanted == task.lock else "semaphore"
         return (

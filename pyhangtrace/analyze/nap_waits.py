@@ -8,11 +8,15 @@ from __future__ import annotations
 from pyhangtrace.analyze import holders, objects
 from pyhangtrace.analyze.blocked import Blocked, Standing, changed
 from pyhangtrace.analyze.call_waits import polling
-from pyhangtrace.analyze.calls import python_frames
+from pyhangtrace.analyze.calls import path_has, python_frames
+from pyhangtrace.analyze.progress import in_place
+from pyhangtrace.analyze.python_objects import FUTURE
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.model.kinds import Confidence, Edge, Kind, PolledThing, WaitKind
 from pyhangtrace.model.report import WaitObject
 from pyhangtrace.model.threads import ThreadSample
+
+_OWN_LOOP = "it does so inside of its own event loop, of which nothing else goes on meanwhile"
 
 
 def asks(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
@@ -89,12 +93,26 @@ def _others(scene: Scene, sample: ThreadSample, draft: Blocked, thing: PolledThi
     """Whether a child, a thread or a piece of work has come to its end: any of those that are there."""
     children: tuple[Key, ...] = tuple((pid, 0) for pid in holders.living_children(scene, sample.pid))
     targets = children if thing is PolledThing.CHILD else (*holders.siblings(scene, draft.key), *children)
-    if not targets:
+    if not targets and not (thing is PolledThing.FUTURE and _in_event_loop(sample)):
         return None
     kind, cause, what = {
         PolledThing.CHILD: (WaitKind.CHILD, Kind.CHILD_STUCK, "whether a child has ended"),
         PolledThing.THREAD: (WaitKind.JOIN, Kind.LOCK_HELD, "whether a thread or a process has ended"),
     }.get(thing, (WaitKind.CONDITION, Kind.UNKNOWN, "whether a piece of work is done"))
+    if not targets:
+        # It may ask somebody elsewhere; a task of its own loop never comes to be done.
+        return changed(
+            draft,
+            kind=kind,
+            standing=Standing.OPAQUE,
+            cause=cause,
+            basis=Confidence.POSSIBLE,
+            object=WaitObject(name=FUTURE, remaining_s=sample.remaining_s),
+            progress=in_place(draft.progress),
+            ends_by_itself=True,
+            asks=True,
+            evidence=(*draft.evidence, f"{_words(sample, what)}; {_OWN_LOOP}"),
+        )
     return changed(
         draft,
         kind=kind,
@@ -108,4 +126,12 @@ def _others(scene: Scene, sample: ThreadSample, draft: Blocked, thing: PolledThi
         ends_by_itself=True,
         asks=True,
         evidence=(*draft.evidence, f"{_words(sample, what)}; {objects.NO_OWNER}"),
+    )
+
+
+def _in_event_loop(sample: ThreadSample) -> bool:
+    """Whether a thread stands in a task, or in a callback, of an event loop of asyncio."""
+    return any(
+        path_has(frame.file, "asyncio/base_events.py") and frame.function.rpartition(".")[2] == "_run_once"
+        for frame in python_frames(sample.frames)
     )

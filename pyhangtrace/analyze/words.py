@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pyhangtrace.analyze.blocked import CONNECT, Blocked
 from pyhangtrace.analyze.call_sites import call_site, parting, wrapper
-from pyhangtrace.analyze.calls import LEFT_EARLY, first_own_frame
+from pyhangtrace.analyze.calls import LEFT_EARLY, Meaning, first_own_frame
 from pyhangtrace.analyze.finding import Case, Finding, Named, is_whole, threads_of_cycle
 from pyhangtrace.analyze.group_waits import STORE
 from pyhangtrace.analyze.phase import phase_of
@@ -64,12 +64,24 @@ ENDED_BY: dict[WaitKind, str] = {
 }
 
 
+# By the method of a queue that is waited in.
+QUEUE_ENDED_BY = {"put": "take something out of the queue", "join": "finish what is in the queue"}
+
+
 def ended_by(wait: Blocked) -> str | None:
     """What somebody has to do for a wait to end; None where no rule says."""
+    if wait.does is not None:
+        return wait.does
+    if wait.kind is WaitKind.CONDITION and wait.object.name == FUTURE:
+        return "complete the future"
     if wait.kind is WaitKind.POLL and wait.object.name == "signal":
         return "send the signal"
     if wait.kind is WaitKind.PIPE and wait.cause is Kind.IPC_PIPE_FULL:
         return "read from the pipe"
+    if wait.kind is WaitKind.QUEUE and wait.call is not None:
+        if wait.call.meaning in (Meaning.QUEUE_PUT, Meaning.SHARED_QUEUE_PUT):
+            return QUEUE_ENDED_BY["put"]
+        return QUEUE_ENDED_BY.get(wait.call.op, ENDED_BY[wait.kind])
     return ENDED_BY.get(wait.kind)
 
 

@@ -149,6 +149,21 @@ CASES = (
     ),
     waits("ask-join-works", _WORKS, healthy(*NOT_HUNG), "the same with one that is at work"),
     waits(
+        "tasks",
+        {"main": ANY},
+        withheld("main"),
+        "two tasks, each keeps a lock and tries for the other one's again and again",
+    ),
+    waits(
+        "tasks-give-up", {"main": ANY}, healthy(*NOT_HUNG), "the same, but each gives up its own in between"
+    ),
+    waits(
+        "own-loop",
+        {"main": ANY},
+        withheld("main"),
+        "a coroutine asks between naps whether a task of its own event loop is done",
+    ),
+    waits(
         "ask-child",
         {"main": ANY, "child": ANY},
         may_withhold(

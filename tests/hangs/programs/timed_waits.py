@@ -1,5 +1,6 @@
 """Waits that end by the clock and are taken up again, and naps. usage: timed_waits.py WHAT [FOLDER]"""
 
+import asyncio
 import ctypes
 import fcntl
 import itertools
@@ -293,6 +294,48 @@ def nap():
     time.sleep(NAP_S)
 
 
+async def tasks(*, give_up):
+    """Two tasks, each keeps a lock while it tries for the other one's, or gives its own up before it tries again."""
+    first, second = asyncio.Lock(), asyncio.Lock()
+    meeting = [asyncio.Event(), asyncio.Event()]
+
+    async def transfer(number, mine, other):
+        async with mine:
+            meeting[number].set()
+            await meeting[1 - number].wait()
+            while not give_up:
+                await try_for(other)
+        while True:
+            async with mine:
+                if await try_for(other):
+                    leave(other)
+            await asyncio.sleep(TRY_S * number)
+
+    async def try_for(lock):
+        try:
+            return await asyncio.wait_for(lock.acquire(), TRY_S)
+        except asyncio.TimeoutError:
+            return False
+
+    def leave(lock):
+        lock.release()
+
+    both = [
+        asyncio.ensure_future(transfer(0, first, second)),
+        asyncio.ensure_future(transfer(1, second, first)),
+    ]
+    announce.member("main")
+    await asyncio.gather(*both)
+
+
+async def own_loop():
+    """A coroutine naps until a task of its own loop is done, which goes on only when it does not."""
+    task = asyncio.ensure_future(asyncio.sleep(0))
+    announce.member("main")
+    while not task.done():
+        time.sleep(ASK_S)
+
+
 def nap_behind_join():
     worker = start(nap)
     announce.member("main")
@@ -350,6 +393,9 @@ WHAT = {
     "ask": ask,
     "ask-give-up": ask_and_give_up,
     "ask-child": ask_child,
+    "tasks": lambda: asyncio.run(tasks(give_up=False)),
+    "tasks-give-up": lambda: asyncio.run(tasks(give_up=True)),
+    "own-loop": lambda: asyncio.run(own_loop()),
     "poll": lambda: poll(beats_after=10**9),
     "poll-beats": lambda: poll(beats_after=20),
     "nap-join": nap_behind_join,

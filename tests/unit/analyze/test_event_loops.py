@@ -70,6 +70,18 @@ def test_circle_must_be_there_in_every_look_and_at_rest() -> None:
     assert report_of(ring[0], replace(ring[1], done=True)).verdict.state is State.IDLE
 
 
+def test_tasks_that_try_for_each_others_locks_all_the_while_are_not_idle() -> None:
+    def tries(name: str, address: int, wants: int, holds: int) -> TaskSample:
+        return locking(name, address, wants, holds, wakes_in_s=0.5)
+
+    ring = (tries("one", 16, 0x200, 0x100), tries("two", 32, 0x100, 0x200))
+    report = report_of(*ring)
+    assert (report.verdict.state, report.verdict.culprits) == (State.UNKNOWN, ())
+    assert any("tasks one, two have locks" in line for line in report.waits[0].evidence)
+    free = (ring[0], replace(ring[1], holds=()))
+    assert report_of(*ring, before=free).verdict.state is State.IDLE
+
+
 # -- locks of asyncio ------------------------------------------------------------------------------------------
 
 
@@ -128,9 +140,9 @@ def test_lock_in_whose_blocks_two_tasks_stand_has_no_holder() -> None:
     assert report_of(*tasks).verdict.state is State.IDLE
 
 
-def test_circle_of_tasks_that_a_timeout_breaks_is_none() -> None:
+def test_what_a_circle_of_tasks_comes_to_that_a_timeout_breaks_is_open() -> None:
     ring = (locking("one", 0x1000, 0x52, 0x51), locking("two", 0x2000, 0x51, 0x52))
-    for left, state in ((20.0, State.IDLE), (300.0, State.HUNG)):
+    for left, state in ((20.0, State.UNKNOWN), (300.0, State.HUNG)):
         timed = (ring[0], replace(ring[1], wakes_in_s=left))
         assert report_of(*timed).verdict.state is state
         # Who is cancelled cancels what it waits for.

@@ -52,6 +52,15 @@ def test_two_that_ask_for_each_others_locks_are_not_idle() -> None:
     assert any("release the lock" in step for step in report.verdict.next_steps)
 
 
+def test_one_that_asks_in_its_own_event_loop_for_what_no_other_thread_could_do_is_not_idle() -> None:
+    loop = b.py("BaseEventLoop._run_once", "/usr/lib/python3.11/asyncio/base_events.py")
+    alone = asks(100, thing=PolledThing.FUTURE)
+    assert analyze(seen(alone)).verdict.state is State.IDLE
+    inside = b.replace(alone, frames=(*alone.frames, loop))
+    verdict = analyze(seen(inside)).verdict
+    assert (verdict.state, verdict.culprits) == (State.UNKNOWN, ())
+
+
 def test_one_that_asks_for_a_lock_is_looked_at_until_it_could_have_got_it() -> None:
     waits = asks(100, thing=PolledThing.LOCK)
     assert more_time_wanted(seen(waits, window=0.1)) > 2.0
