@@ -421,7 +421,9 @@ def _victims(case: Case, finding: Finding, *, verb: str = "") -> str:
     if ranks:
         words = f"rank{'s' if len(set(ranks)) > 1 else ''} {fold(ranks)}"
     else:
-        pids = sorted({key[0] for key in finding.victims})
+        own = {one.key[0] for one in finding.named[:1] if one.key is not None}
+        # Its other threads are waiting as well, but it is not itself whom it keeps.
+        pids = sorted({key[0] for key in finding.victims} - own) or sorted(own)
         words = f"pid{'s' if len(pids) > 1 else ''} {', '.join(map(str, pids))}" if pids else "nobody"
     oldest = max(
         (wait.since_s or 0.0 for key in finding.victims if (wait := case.waits.get(key))), default=0.0

@@ -121,7 +121,9 @@ class ProbeChild:
         """Tells a child that ended from one that is late."""
         assert self._child is not None
         if not self._at_end:
-            return self.status(SourceState.TIMED_OUT, f"the probe process {late}", "a longer window: -d 2")
+            # A longer window is no help where loading takes longer than a look may.
+            fix = "look again when the machine is less busy" if "ready" not in self._messages else ""
+            return self.status(SourceState.TIMED_OUT, f"the probe process {late}", fix)
         self._reap(self._child)
         complaint = os.pread(self._errors, 65536, 0).decode(errors="replace").strip().splitlines()
         why = complaint[-1] if complaint else f"it ended with status {self._child.returncode}"

@@ -6,7 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from pyhangtrace.collect.stacks import ProcessPicture
 from pyhangtrace.model.evidence import SourceStatus
-from pyhangtrace.model.kinds import SourceState
+from pyhangtrace.model.kinds import FrameKind, SourceState
+
+# The loop of CPython's interpreter, of all versions.
+_INTERPRETER = ("PyEval_EvalFrameEx", "_PyEval_EvalFrameDefault")
 
 
 def of_processes(pictures: Mapping[int, ProcessPicture]) -> dict[int, tuple[str, int | None]]:
@@ -33,6 +36,7 @@ def coverage(pictures: Mapping[int, ProcessPicture], unkillable: Sequence[int]) 
     for pid, (why, tid) in sorted(problems.items()):
         if not why.startswith("reader_") and why not in ("gone", "zombie"):
             found.append(process_status(pid, why, tid))
+    found += _unread_interpreters(pictures)
     if unkillable:
         found.append(
             SourceStatus(
@@ -43,6 +47,29 @@ def coverage(pictures: Mapping[int, ProcessPicture], unkillable: Sequence[int]) 
             )
         )
     return found
+
+
+def _unread_interpreters(pictures: Mapping[int, ProcessPicture]) -> list[SourceStatus]:
+    """Processes that run Python code of which no frame could be read, as those of versions that are too old."""
+    pids = [pid for pid, shown in sorted(pictures.items()) if shown.python is None and _interprets(shown)]
+    if not pids:
+        return []
+    who = f"pid{'s' if len(pids) > 1 else ''} {', '.join(map(str, pids))}"
+    return [
+        SourceStatus(
+            source="python frames",
+            state=SourceState.ABSENT,
+            reason=f"of {who}: the interpreter is not understood, as none before 3.8 is; its C functions are shown",
+            fix="Python 3.8 or newer",
+        )
+    ]
+
+
+def _interprets(shown: ProcessPicture) -> bool:
+    frames = [frame for thread in shown.threads for frame in thread.frames]
+    return not any(frame.kind is FrameKind.PYTHON for frame in frames) and any(
+        frame.function.startswith(_INTERPRETER) for frame in frames if frame.kind is FrameKind.NATIVE
+    )
 
 
 def process_status(pid: int, why: str, tid: int | None) -> SourceStatus:

@@ -85,6 +85,7 @@ def headline_title(report: Report) -> str:
         others = {victim.pid for victim in verdict.victims} - {named[0].pid}
         if not others and waiting:
             return f"{first} keeps the other threads of its process waiting"
+        who = plural(len(others), "rank" if ranked else "process")
         return f"{first} keeps {who} waiting" if waiting else _alone(first, what)
     if parties and waiting and what is Kind.UNKNOWN:
         # It has not come, and nothing records who owes it what it waits for.
