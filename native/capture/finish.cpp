@@ -73,6 +73,8 @@ const char* owner_source(python::LockOwnerFrom from) {
       return "Thread.join";
     case python::LockOwnerFrom::with_block:
       return "bound __exit__ in a with block";
+    case python::LockOwnerFrom::running_block:
+      return "bound __exit__ in a with block of a thread that runs";
     case python::LockOwnerFrom::shared_rlock:
     case python::LockOwnerFrom::shared_lock:
       return "SemLock.last_tid";
@@ -95,7 +97,8 @@ void apply_python_lock(locks::Lock& lock, const python::LockFacts& facts) {
   lock.owner_function = facts.owner_function;
   if (facts.owner_tid != 0) {
     lock.owner = facts.owner_tid;
-    lock.owner_exact = facts.owner_from != python::LockOwnerFrom::with_block;
+    lock.owner_exact = facts.owner_from != python::LockOwnerFrom::with_block &&
+                       facts.owner_from != python::LockOwnerFrom::running_block;
     lock.owner_from = owner_source(facts.owner_from);
   } else if (facts.owner_from == python::LockOwnerFrom::rlock_owner && lock.problem.empty()) {
     lock.problem = "owner thread does not exist in this process";

@@ -171,14 +171,14 @@ class Taker {
     if (!call || is_gil(call->word)) {
       return;
     }
-    std::vector<int> not_owners;
+    std::vector<int> not_asleep;
     for (const Thread& other : threads_) {
       if (other.running) {
-        not_owners.push_back(other.tid);
+        not_asleep.push_back(other.tid);
       }
     }
     look_.python_locks.emplace(waiter.native_tid,
-                               python.describe_lock(*look_.python, waiter, call->word, not_owners));
+                               python.describe_lock(*look_.python, waiter, call->word, not_asleep));
   }
 
   void read_task_locals(python::PythonProcess& python) {

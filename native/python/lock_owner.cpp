@@ -49,7 +49,7 @@ class LockSearch {
   LockSearch(PythonProcess::State& own, const PythonState& state, const PythonThread& waiter)
       : own_(own), objects_(own.objects), state_(state), waiter_(waiter) {}
 
-  LockFacts describe(Address futex, std::span<const int> not_owners) {
+  LockFacts describe(Address futex, std::span<const int> not_asleep) {
     if (import_in_progress() || join()) return std::move(facts_);
     auto found = among_values(futex);
     if (!found) found = parked_on(futex);
@@ -67,7 +67,7 @@ class LockSearch {
     } else if (facts_.recursive) {
       rlock_owner(*found);
     } else {
-      with_owner(*found, not_owners);
+      with_owner(*found, not_asleep);
     }
     return std::move(facts_);
   }
@@ -97,6 +97,14 @@ class LockSearch {
       if (done[i]) result[i] = values[i];
     }
     return result;
+  }
+
+  void name_holder(const PythonThread& thread, const PythonFrame& frame, LockOwnerFrom from) {
+    name_owner(thread.ident, from);
+    facts_.owner_function = frame.function;
+    facts_.owner_file = frame.file;
+    facts_.owner_line = frame.line;
+    facts_.problem.clear();
   }
 
   void name_owner(std::uint64_t ident, LockOwnerFrom from) {
@@ -333,7 +341,7 @@ class LockSearch {
     return nullptr;
   }
 
-  void with_owner(const Found& lock, std::span<const int> not_owners) {
+  void with_owner(const Found& lock, std::span<const int> not_asleep) {
     if (!is_locked(lock)) {
       facts_.problem = "nobody holds it now";
       return;
@@ -342,28 +350,35 @@ class LockSearch {
     std::size_t holders = 0;
     bool doubtful = false;
     bool unseen = false;
+    const PythonThread* runs = nullptr;  // the one that does and stands in a `with` of it
+    std::size_t running_holders = 0;
     for (const PythonThread& thread : state_.threads) {
-      const bool excluded =
-          std::find(not_owners.begin(), not_owners.end(), thread.native_tid) != not_owners.end();
+      const bool running =
+          std::find(not_asleep.begin(), not_asleep.end(), thread.native_tid) != not_asleep.end();
       // In the frames that are missing it may have taken the lock, or given it back.
-      if (excluded || !thread.problem.empty() || thread.left_out > 0) {
+      if (!thread.problem.empty() || thread.left_out > 0) {
         unseen = true;
         continue;
       }
       const PythonFrame* frame = holding_frame(thread, lock.object);
+      unseen = unseen || (running && frame == nullptr);
       if (frame == nullptr) continue;
       if (may_have_released(thread, *frame, lock.object)) {
         doubtful = true;
         continue;
       }
+      if (running) {
+        unseen = true;
+        ++running_holders;
+        runs = &thread;
+        continue;
+      }
       ++holders;
-      name_owner(thread.ident, LockOwnerFrom::with_block);
-      facts_.owner_function = frame->function;
-      facts_.owner_file = frame->file;
-      facts_.owner_line = frame->line;
-      facts_.problem.clear();
+      name_holder(thread, *frame, LockOwnerFrom::with_block);
     }
-    if (doubtful && holders == 0) {
+    if (running_holders == 1 && holders == 0 && !doubtful) {
+      name_holder(*runs, *holding_frame(*runs, lock.object), LockOwnerFrom::running_block);
+    } else if (doubtful && holders == 0) {
       facts_.problem = "the code of the thread in a `with` of it may have released it there";
     } else if (unseen && holders == 0) {
       facts_.problem = "CPython records no owner of a Lock, and not all frames of all threads were seen";
@@ -387,13 +402,13 @@ class LockSearch {
 }  // namespace
 
 LockFacts PythonProcess::describe_lock(const PythonState& state, const PythonThread& waiter, Address futex,
-                                       std::span<const int> not_owners) {
+                                       std::span<const int> not_asleep) {
   if (!state_->runtime.layout) {
     LockFacts none;
     none.problem = state_->runtime.problem;
     return none;
   }
-  return LockSearch(*state_, state, waiter).describe(futex, not_owners);
+  return LockSearch(*state_, state, waiter).describe(futex, not_asleep);
 }
 
 std::vector<SharedSemaphore> PythonProcess::entered_semaphores(const PythonState& state) {

@@ -93,6 +93,7 @@ enum class LockOwnerFrom {
   module_lock,    // exact: `owner` of importlib's lock of a module that is being imported
   joined_thread,  // exact: Thread.join() waits for the end of that thread
   with_block,     // strong: a thread stands inside `with` of this very lock
+  running_block,  // the same of one that runs, whose frames were read while it may have left them
   shared_rlock,   // exact: count and last_tid of multiprocessing's RLock
   shared_lock,    // strong: the same of its Lock, which another one may give back
 };
@@ -137,12 +138,12 @@ class PythonProcess {
   const std::string& problem() const;
 
   // The Python lock that `waiter` sleeps on at `futex` (first argument of its futex call, under
-  // PyThread_acquire_lock* or _PyParkingLot_Park), and its owner if one can be named. `not_owners`: tids that
-  // ran while we looked, so that their frames prove nothing; no with block of theirs is believed. Threads
+  // PyThread_acquire_lock* or _PyParkingLot_Park), and its owner if one can be named. `not_asleep`: tids that
+  // ran while we looked, so that their frames prove nothing by themselves (running_block). Threads
   // that wait for the lock need not be among them: only what a handler around their current instruction
   // needs counts, and the `with` that a thread is about to enter has none yet.
   LockFacts describe_lock(const PythonState& state, const PythonThread& waiter, Address futex,
-                          std::span<const int> not_owners);
+                          std::span<const int> not_asleep);
 
   // A semaphore of multiprocessing at an address that may hold anything; nullopt: it is none.
   std::optional<SharedSemaphore> shared_semaphore(Address object);

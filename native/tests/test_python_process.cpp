@@ -150,12 +150,12 @@ struct Locks {
       fake.thread(0x1238, 8, fake.frame(inner, 1, frame, {0, 0}));
     }
   }
-  python::LockFacts facts(std::vector<int> not_owners = {}) {
+  python::LockFacts facts(std::vector<int> not_asleep = {}) {
     auto process = fake.attach(reader);
     const auto state = process->read();
     const auto& waiter = state->threads.back();
     REQUIRE(waiter.native_tid == 7);
-    return process->describe_lock(*state, waiter, semaphore, not_owners);
+    return process->describe_lock(*state, waiter, semaphore, not_asleep);
   }
 };
 
@@ -244,10 +244,12 @@ TEST_CASE("leavings on a value stack prove nothing") {
   CHECK(facts.problem != "");
 }
 
-TEST_CASE("a thread that ran meanwhile is not named") {
+TEST_CASE("of a thread that ran meanwhile it is said") {
   Locks locks("_thread.lock");
   locks.add_holder(kCovered);
-  CHECK(locks.facts({8}).owner_tid == 0);
+  const auto facts = locks.facts({8});
+  CHECK(facts.owner_tid == 8);
+  CHECK(facts.owner_from == python::LockOwnerFrom::running_block);
 }
 
 TEST_CASE("a lock that is free has no owner") {

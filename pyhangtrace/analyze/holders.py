@@ -56,6 +56,9 @@ WHOSE_UNKNOWN = ": whose is not known"
 # How much later than a waiter fell asleep a thread must have been started to be no owner; clocks differ that much.
 _LATER_S = 0.5
 
+# From where it is known that a thread which runs stands in a `with` of a lock: it may just have left that.
+RUNNING_BLOCK = "bound __exit__ in a with block of a thread that runs"
+
 # Locks that their owner takes again without waiting.
 _RECURSIVE = frozenset({"python_rlock", "mutex_recursive"})
 
@@ -82,6 +85,8 @@ def lock_owner(scene: Scene, sample: ThreadSample) -> Owner | None:
         return None
     if lock.kind in _RECURSIVE and lock.owner_tid == sample.tid and lock.shared_key is None:
         return None  # its own thread would have got it: it has been handed on since
+    if lock.owner_from == RUNNING_BLOCK and not _stood_there(scene, sample, lock):
+        return None
     if (sample.pid, lock.owner_tid) not in scene.samples and changed_hands(scene, sample, lock):
         return None
     if _started_later(scene, sample, lock):
@@ -109,6 +114,22 @@ def changed_hands(scene: Scene, sample: ThreadSample, lock: LockFacts) -> bool:
         or (before.address, before.owner_tid, before.problem) != (lock.address, lock.owner_tid, lock.problem)
         for before in earlier
     )
+
+
+def _stood_there(scene: Scene, sample: ThreadSample, lock: LockFacts) -> bool:
+    """Whether several looks show one and the same thread in a `with` of the lock, while nobody woke the waiter.
+
+    A lock that is let go wakes who waits for it.
+    """
+    seen = scene.samples[(sample.pid, sample.tid)]
+    counters = {(each.run_ns, each.slices) for each in seen}
+    slept = len(seen) > 1 and len(counters) == 1 and seen[0].run_ns is not None
+    owners = [
+        (each.lock.address, each.lock.owner_tid)
+        for each in seen
+        if each.lock is not None and each.lock.owner_tid
+    ]
+    return slept and len(owners) > 1 and set(owners) == {(lock.address, lock.owner_tid)}
 
 
 def _started_later(scene: Scene, sample: ThreadSample, lock: LockFacts) -> bool:

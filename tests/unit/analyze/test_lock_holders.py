@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pyhangtrace.analyze import analyze
-from pyhangtrace.analyze.holders import NO_SUCH_OWNER, WHOSE_UNKNOWN
+from pyhangtrace.analyze.holders import NO_SUCH_OWNER, RUNNING_BLOCK, WHOSE_UNKNOWN
 from pyhangtrace.model.kinds import Confidence, Kind, Part, State
 from pyhangtrace.model.open_files import FdFacts, FileLock, Holder
 from pyhangtrace.model.processes import PythonFacts
@@ -47,6 +47,23 @@ def crossed(*threads: ThreadSample, seconds: float = 10.0) -> Report:
 def cycle_of(report: Report, names: tuple[str, ...]) -> set[tuple[int, int]]:
     waits = {wait.id: (wait.pid, wait.tid) for wait in report.waits}
     return {waits[name] for name in names}
+
+
+def test_who_runs_in_a_with_of_a_lock_has_it_as_long_as_its_waiter_sleeps() -> None:
+    waiter = b.on_python_lock(100, 201, owner=202)
+    assert waiter.lock is not None
+    waiter = replace(waiter, lock=replace(waiter.lock, owner_from=RUNNING_BLOCK))
+    works = b.running(100, 202)
+    cases = (
+        ((waiter, waiter), True),
+        ((waiter, b.moved(waiter)), False),  # it was woken: the lock was let go in between
+        ((replace(waiter, lock=replace(waiter.lock, owner_tid=None)), waiter), False),
+    )
+    for seen, known in cases:
+        looks = tuple(b.look(each, works, at=at) for each, at in zip(seen, (0.0, 3.0), strict=True))
+        report = analyze(b.evidence([b.process(100)], looks))
+        holder = next(wait.holder for wait in report.waits if wait.tid == 201)
+        assert (holder is not None) is known
 
 
 def test_processes_of_one_thread_that_want_each_others_files_are_a_proven_deadlock() -> None:
