@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pyhangtrace.analyze.blocked import GROUP_KINDS, Blocked, Standing, any_of_its_own, any_thread
+from pyhangtrace.analyze.components import leading_to
 from pyhangtrace.analyze.fates import Fate, Outcome, fate_of_timer
 from pyhangtrace.analyze.knots import Circles, circles
 from pyhangtrace.analyze.progress import SETTLED_S, Progress, only_timed_out
@@ -68,11 +69,42 @@ def judge_knot(
     knot = circles(waits, following)
     knots.append(knot)
     on_cycle = {key for cycle in knot.cycles for key in cycle}
+    # Held by a process one of whose threads is in the knot, and another one is not: who keeps whom is not known, unless
+    # that process keeps the waiter in either case.
+    either = {
+        node
+        for node, after in following.items()
+        if any_thread(waits[node])
+        and after not in caught
+        and not all(
+            _comes_back(waits, following, each, node) for each in caught.intersection(waits[node].targets)
+        )
+    }
+    ways = {node: (after,) for node, after in knot.following.items() if after is not None}
+    open_to = knot.unsure | (leading_to(either, ways) & caught if either else set())
     for node in sorted(caught):
         fate = Fate.CYCLE if node in on_cycle else Fate.BLOCKED
-        unsure = node in knot.unsure
+        unsure = node in open_to
         outcomes[node] = Outcome(Fate.UNKNOWN if unsure else fate, knot.following[node], doubted=unsure)
     return let_go
+
+
+def _comes_back(
+    waits: Mapping[Key, Blocked], following: Mapping[Key, Key | None], start: Key, goal: Key
+) -> bool:
+    """Whether a thread in a knot waits for another one, over others, whichever thread of a process it is."""
+    passed: set[Key] = set()
+    todo = [start]
+    while todo:
+        at = todo.pop()
+        if at == goal:
+            continue
+        after = following.get(at)
+        if at in passed or after is None:
+            return False
+        passed.add(at)
+        todo += waits[at].targets if any_thread(waits[at]) else (after,)
+    return True
 
 
 def _let_out(world: World, caught: set[Key], outcomes: Mapping[Key, Outcome]) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from pyhangtrace.analyze import analyze
 from pyhangtrace.analyze.holders import NO_SUCH_OWNER, RUNNING_BLOCK, WHOSE_UNKNOWN
-from pyhangtrace.model.kinds import Confidence, Kind, Part, State
+from pyhangtrace.model.kinds import Confidence, FdKind, Kind, Part, State
 from pyhangtrace.model.open_files import FdFacts, FileLock, Holder
 from pyhangtrace.model.processes import PythonFacts
 from pyhangtrace.model.report import Report, Verdict
@@ -534,3 +534,33 @@ def test_a_handler_of_a_timer_may_end_a_deadlock(
     assert report.verdict.state is State.HUNG
     assert report.verdict.cause is Kind.LOCK_CYCLE
     assert report.verdict.confidence is sure
+
+
+def test_a_sleeper_is_not_accused_where_the_circle_may_go_past_its_process() -> None:
+    """The files of 200 may be with threads that wait for 300, and those of 300 with ones that wait for 200."""
+    threads = (
+        flock(100),
+        b.asleep(100, 101, seconds=9000),
+        *(flock(200, tid) for tid in (None, 201)),
+        *(flock(300, tid) for tid in (None, 301)),
+    )
+    waits_for = {100: (200, 100), 200: (300, 200), 201: (100, 201), 300: (200, 300), 301: (200, 301)}
+    fds = []
+    locks = []
+    for number, sample in enumerate(threads):
+        if sample.syscall != b.FLOCK:
+            continue
+        holder, inode = waits_for[sample.tid]
+        fds.append(
+            FdFacts(pid=sample.pid, fd=10 + number, kind=FdKind.FILE, target=f"/c/{inode}", inode=inode)
+        )
+        locks.append(lock(inode, holder, sample.pid))
+    samples = [
+        replace(sample, args=(10 + number, 2, 0, 0, 0, 0), asleep_for_s=10.0)
+        if sample.syscall == b.FLOCK
+        else sample
+        for number, sample in enumerate(threads)
+    ]
+    processes = [b.process(100), b.process(200, ppid=100), b.process(300, ppid=100)]
+    verdict = analyze(b.evidence(processes, b.twice(*samples, fds=fds, file_locks=locks))).verdict
+    assert (verdict.state, verdict.culprits) == (State.UNKNOWN, ())
