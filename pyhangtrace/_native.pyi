@@ -99,6 +99,7 @@ class ThreadCapture(TypedDict):
     # (function, name, value) of the locals asked for with `named_locals`; None also where there is none
     named_values: list[tuple[str, str, PythonValue]]
     nap_loop: list[str]  # functions that the loop around a nap of a program in C calls
+    lets_go: str | None  # of a Python thread that naps: the word by which its code could let others go on
 
 class GilCapture(TypedDict):
     address: int

@@ -279,6 +279,7 @@ py::dict convert(const capture::Thread& thread, Made& made) {
   result[key("kernel_stack")] = texts(thread.kernel_stack);
   result[key("named_values")] = convert(thread.named_values);
   result[key("nap_loop")] = texts(thread.nap_loop);
+  result[key("lets_go")] = text_or_none(thread.lets_go);
   made.keep_keys(result);
   return result;
 }

@@ -1,3 +1,5 @@
+#include <sys/syscall.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -60,6 +62,7 @@ class Taker {
     for (const python::PythonThread& thread : look_.python->threads) {
       describe_lock(*python, thread);
       read_locals(*python, thread);
+      read_nap(*python, thread);
     }
     read_task_locals(*python);
   }
@@ -179,6 +182,29 @@ class Taker {
     }
     look_.python_locks.emplace(waiter.native_tid,
                                python.describe_lock(*look_.python, waiter, call->word, not_asleep));
+  }
+
+  // Before Python 3.11 time.sleep() is a select() of nothing.
+  static bool is_nap(std::int64_t call) {
+#ifdef SYS_select
+    if (call == SYS_select) {
+      return true;
+    }
+#endif
+    return call == SYS_clock_nanosleep || call == SYS_nanosleep || call == SYS_pselect6;
+  }
+
+  // What a thread that wakes up by the clock may do then.
+  void read_nap(python::PythonProcess& python, const python::PythonThread& thread) {
+    const Thread* const found = find_thread(look_.sampled.process, thread.native_tid);
+    if (found == nullptr || !found->syscall) {
+      return;
+    }
+    Thread& here = threads_[static_cast<std::size_t>(found - threads_.data())];
+    const auto& futex = look_.calls[static_cast<std::size_t>(found - threads_.data())];
+    if (is_nap(*found->syscall) || (futex && futex->timeout && !is_gil(futex->word))) {
+      here.lets_go = python.lets_go(thread);
+    }
   }
 
   void read_task_locals(python::PythonProcess& python) {

@@ -86,6 +86,7 @@ struct Thread {
   std::vector<std::string> kernel_stack;
   std::vector<NamedValue> named_values;
   std::vector<std::string> nap_loop;  // functions that the loop around its nap calls
+  std::string lets_go;  // of a Python thread that naps: how its code could let others go on; "": in no way
 };
 
 struct Gil {

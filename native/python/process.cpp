@@ -309,6 +309,21 @@ bool PythonProcess::State::may_call(Address code, std::span<const std::string_vi
   return false;
 }
 
+std::string PythonProcess::lets_go(const PythonThread& thread) {
+  static constexpr std::size_t kSearched = 6;
+  static constexpr std::array<std::string_view, 3> kWords = {"release", "release_lock", "cancel"};
+  if (!state_->runtime.layout) return {};
+  std::size_t searched = 0;
+  for (const PythonFrame& frame : thread.frames) {
+    if (state_->is_standard_library(frame.file)) continue;
+    if (++searched > kSearched) break;
+    for (const std::string_view& word : kWords) {
+      if (state_->may_call(frame.code, std::span(&word, 1))) return std::string(word);
+    }
+  }
+  return {};
+}
+
 // The standard library gives back no lock of the program's, but for Condition.wait().
 bool PythonProcess::State::is_standard_library(std::string_view file) const {
   const std::string folder = "/python3." + std::to_string(layout().minor);

@@ -40,7 +40,7 @@ def settle_bystanders(scene: Scene, waits: Mapping[Key, Blocked]) -> dict[Key, B
             continue
         pids = _relatives(scene, key[0]) if _is_shared(scene, wait) else (key[0],)
         napping = [nap for pid in pids for nap in naps.get(pid, ())]
-        found = tuple(_still_to_act(scene, waits, wait, napping)) if napping else ()
+        found = tuple(_still_to_act(scene, waits, wait, napping, by_code=not recorded)) if napping else ()
         if not found:
             continue
         basis = Confidence.LIKELY if wait.basis is Confidence.PROVEN else wait.basis
@@ -50,11 +50,14 @@ def settle_bystanders(scene: Scene, waits: Mapping[Key, Blocked]) -> dict[Key, B
 
 
 def _naps(scene: Scene, waits: Mapping[Key, Blocked]) -> dict[int, list[Key]]:
-    """Threads with work of their own that have slept all the while and wake up within a minute, by process."""
+    """Threads with work of their own that have slept all the while and wake up within a minute, by process; also others
+    that wake up now and then, if their code says that it lets somebody go on.
+    """
     found: dict[int, list[Key]] = {}
     for key, wait in waits.items():
         timed = wait.standing is Standing.TIMER or wait.ends_by_itself
-        if not timed or wait.service is not None or wait.progress in (*GOES_ON, Progress.REARMED):
+        slept = wait.progress not in (*GOES_ON, Progress.REARMED)
+        if not timed or wait.service is not None or not (slept or _says(scene, key)):
             continue
         process = scene.processes.get(key[0])
         if process is None or process.role in (Role.OUTSIDER, Role.COMPILER):
@@ -99,17 +102,22 @@ def _relatives(scene: Scene, pid: int) -> tuple[int, ...]:
 
 
 def _still_to_act(
-    scene: Scene, waits: Mapping[Key, Blocked], wait: Blocked, naps: Iterable[Key]
+    scene: Scene, waits: Mapping[Key, Blocked], wait: Blocked, naps: Iterable[Key], *, by_code: bool
 ) -> Iterator[Key]:
-    """Of threads that nap those that have not run since all was as it is, and have no part in it."""
+    """Of threads that nap those that have not run since all was as it is, and have no part in it. `by_code`: and those
+    whose code says that it lets somebody go on, unless they wait for what is held themselves.
+    """
     part = _leads_to(waits, wait)
     ages = [age for key in part if (age := _asleep(scene, key)) is not None]
     youngest_s = min(ages, default=None)
     for key in naps:
         if key in part:
             continue
+        has_run = waits[key].progress in (*GOES_ON, Progress.REARMED)
         asleep_s = _asleep(scene, key)
-        if asleep_s is None or youngest_s is None or asleep_s > youngest_s - _BLUR_S:
+        slept = asleep_s is None or youngest_s is None or asleep_s > youngest_s - _BLUR_S
+        says = by_code and _says(scene, key) is not None and part.isdisjoint(waits[key].targets)
+        if (slept and not has_run) or says:
             yield key
 
 
@@ -128,6 +136,12 @@ def _leads_to(waits: Mapping[Key, Blocked], wait: Blocked) -> set[Key]:
     return found
 
 
+def _says(scene: Scene, key: Key) -> str | None:
+    """The word by which a thread that naps could let others go on."""
+    sample = scene.thread(key)
+    return sample.lets_go if sample is not None else None
+
+
 def _asleep(scene: Scene, key: Key) -> float | None:
     sample = scene.thread(key)
     return sample.asleep_for_s if sample is not None else None
@@ -137,6 +151,9 @@ def _words(scene: Scene, nap: Blocked) -> str:
     sample = scene.thread(nap.key)
     name = (sample.name or sample.comm) if sample is not None else ""
     left = f" for another {nap.lasts_s:.1f} s" if nap.lasts_s is not None else ""
+    if (word := _says(scene, nap.key)) is not None:
+        does = f"naps{left}, and its code calls a `{word}`"
+        return f"thread {name} (tid {nap.key[1]}) {does}: when, and of what, is not known"
     return (
         f"thread {name} (tid {nap.key[1]}) has slept since before, and does{left}: what it does then, and whether it "
         "lets the others go on, is not known"

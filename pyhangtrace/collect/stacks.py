@@ -236,6 +236,7 @@ def _sample(pid: int, thread: ThreadCapture) -> ThreadSample:
         named_values=_named_values(thread["named_values"]),
         polls_for=asked,
         polled=PolledThing.LOCK if asked is not None else None,
+        lets_go=thread["lets_go"],
     )
 
 

@@ -42,6 +42,12 @@ CASES = (
         healthy(*NOT_HUNG, may_name=("third",)),
         "a third thread naps, and releases a plain Lock then",
     ),
+    in_python(
+        "lock-counts",
+        TRIO,
+        healthy(*NOT_HUNG, may_name=("third",)),
+        "a third thread naps so many times, and releases a plain Lock then",
+    ),
     in_python("lock-beats", TRIO, cycle(PAIR), "a third thread naps again and again"),
     in_python(
         "shared-lock",

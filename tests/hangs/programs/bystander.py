@@ -1,5 +1,5 @@
 """Two that wait for each other, and a third one that naps beside them. When it wakes up it lets them go on, or it only
-beats, again and again. usage: bystander.py lock|lock-beats|shared-lock|shared-lock-beats|task
+beats, again and again. usage: bystander.py lock|lock-counts|lock-beats|shared-lock|shared-lock-beats|task
 """
 
 import asyncio
@@ -34,10 +34,17 @@ def nap_and_release(lock):
     lock.release()
 
 
-def run(worker, lock, barrier, beats):
+def count_and_release(lock):
+    announce.member("third")
+    for _ in range(NAP_S):
+        time.sleep(BEAT_S)
+    lock.release()
+
+
+def run(worker, lock, barrier, third):
     first, second, meeting = lock(), lock(), barrier(2)
     works = [
-        worker(target=beat) if beats else worker(target=nap_and_release, args=(first,)),
+        worker(target=beat) if third is beat else worker(target=third, args=(first,)),
         worker(target=transfer, args=("debit", first, second, meeting)),
         worker(target=transfer, args=("credit", second, first, meeting)),
     ]
@@ -78,11 +85,14 @@ async def cancelled_task():
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-what, _, beats = sys.argv[1].partition("-beats")
-beats = sys.argv[1].endswith("-beats")
-if what == "lock":
-    run(threading.Thread, threading.Lock, threading.Barrier, beats)
-elif what == "shared-lock":
-    run(with_process, multiprocessing.Lock, multiprocessing.Barrier, beats)
+third = nap_and_release
+if sys.argv[1].endswith("-beats"):
+    third = beat
+elif sys.argv[1].endswith("-counts"):
+    third = count_and_release
+if sys.argv[1].startswith("lock"):
+    run(threading.Thread, threading.Lock, threading.Barrier, third)
+elif sys.argv[1].startswith("shared-lock"):
+    run(with_process, multiprocessing.Lock, multiprocessing.Barrier, third)
 else:
     asyncio.run(cancelled_task())

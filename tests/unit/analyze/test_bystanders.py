@@ -96,3 +96,25 @@ def test_one_waits_for_who_wakes_up_soon() -> None:
 def test_that_another_thread_moves_does_not_make_such_a_circle_a_healthy_one() -> None:
     report = analyze(beside(plain_locks(), nap(slept=11.0, left=30.0), b.running(100, 204), window=3.0))
     assert report.verdict.state is State.UNKNOWN
+
+
+def test_one_that_naps_again_and_again_may_let_a_plain_lock_go_where_its_code_does_such_things() -> None:
+    def beats(word: str | None) -> Evidence:
+        third = b.asleep(100, 203, seconds=1.0, left=0.5, asleep_for_s=0.5, lets_go=word)
+        looks = (b.look(*plain_locks(), third), b.look(*plain_locks(), b.moved(third), at=3.0))
+        return b.evidence([b.process(100)], looks)
+
+    assert analyze(beats(None)).verdict.state is State.HUNG
+    report = analyze(beats("release"))
+    assert (report.verdict.state, report.verdict.culprits) == (State.UNKNOWN, ())
+    assert any("its code calls a `release`" in line for wait in report.waits for line in wait.evidence)
+
+
+def test_such_code_is_nothing_to_a_mutex_and_says_nothing_of_who_waits_for_the_lock() -> None:
+    third = b.asleep(100, 203, seconds=1.0, left=0.5, asleep_for_s=0.5, lets_go="release")
+    looks = (b.look(*mutexes(), third), b.look(*mutexes(), b.moved(third), at=3.0))
+    assert analyze(b.evidence([b.process(100)], looks)).verdict.confidence is Confidence.PROVEN
+    waiter = b.on_python_lock(100, 203, owner=201, lets_go="release", timeout_s=30.0, remaining_s=20.0)
+    assert waiter.lock is not None
+    waiter = replace(waiter, lock=replace(waiter.lock, timeout=True), asleep_for_s=4.0)
+    assert analyze(beside(plain_locks(), waiter)).verdict.state is State.HUNG

@@ -69,6 +69,7 @@ THREAD = {
     "kernel_stack": ["futex_do_wait+0x12/0x40", "do_futex"],
     "named_values": [("FileBaton.wait", "self.lock_file_path", "/tmp/x"), ("recv", "src", 3)],
     "nap_loop": [],
+    "lets_go": None,
 }
 PYTHON = {
     "version": "3.11.7",

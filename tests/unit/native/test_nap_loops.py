@@ -1,8 +1,9 @@
-"""What the loop around a nap of a program in C calls, from its code."""
+"""What the loop around a nap of a program in C calls, from its code, and what that of a napping Python thread names."""
 
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -70,3 +71,30 @@ def test_calls_in_the_loop_around_a_nap(
     (thread,) = process["threads"]
     names = {name.rpartition("_")[2] for name in thread["nap_loop"] if "mutex" in name}
     assert names == called, thread["nap_loop"]
+
+
+PYTHON = """
+import threading, time
+lock = threading.Lock()
+
+def nap():
+    print("ready", flush=True)
+    while True:
+        time.sleep(0.1)
+
+def watch():
+    nap()
+    {call}
+
+watch()
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "word"), [("lock.release()", "release"), ("task.cancel()", "cancel"), ("print()", None)]
+)
+def test_how_code_of_python_that_naps_could_let_others_go_on(call: str, word: str | None) -> None:
+    with running(sys.executable, "-c", PYTHON.replace("{call}", call)) as pid:
+        process = until(naps, pid)
+    (thread,) = process["threads"]
+    assert thread["lets_go"] == word
