@@ -19,6 +19,7 @@ namespace {
 
 constexpr std::size_t kSearchedFrames = 4;  // the lock is among the values of one of the innermost frames
 constexpr std::size_t kMaxSearchedSlots = 4096;
+constexpr std::size_t kMaxNames = 64;    // that a function uses
 constexpr std::size_t kMaxEntered = 64;  // semaphores in whose `with` blocks threads stand
 constexpr std::string_view kSimpleQueue = "_queue.SimpleQueue";
 constexpr std::string_view kSemLock = "_multiprocessing.SemLock";
@@ -294,18 +295,62 @@ class LockSearch {
   // body lasts.
   bool has_unlocker(const PythonFrame& frame, std::size_t first, std::size_t end) {
     static constexpr std::string_view kTakes[] = {"acquire", "acquire_lock", "__enter__"};
-    const Layout& layout = own_.layout();
     for (std::size_t i = first; i < end; ++i) {
       const auto [function, self] =
           method_on_stack(objects_, frame.slots[i], i + 1 < end ? frame.slots[i + 1] : 0);
       if (!is_exit(function)) continue;
       if (objects_.type_name_of(self) == "_GeneratorContextManager") return true;
-      // PyFunctionObject: func_code after func_name and func_qualname, before 3.10 right after the header.
-      const auto at = layout.minor >= 10 ? function + static_cast<Address>(layout.function_name) + 16
-                                         : function + static_cast<Address>(layout.after_header(0));
-      if (own_.may_call(own_.reader.read_value<Address>(at).value_or(0), kTakes)) return true;
+      if (own_.may_call(own_.code_of_function(function), kTakes)) return true;
     }
     return false;
+  }
+
+  std::vector<std::optional<Address>> globals_named(Address globals, const std::vector<std::string>& names) {
+    const std::vector<std::string_view> keys(
+        names.begin(), names.begin() + static_cast<std::ptrdiff_t>(std::min(names.size(), kMaxNames)));
+    return objects_.find(globals, keys);
+  }
+
+  // Whether a function gives a lock back that it has not taken, and that may be this one: it names it, or no
+  // other one.
+  bool may_release(Address function, Address lock) {
+    static constexpr std::string_view kGives[] = {"release", "release_lock"};
+    static constexpr std::string_view kTakes[] = {"acquire", "acquire_lock"};
+    static constexpr std::string_view kOthers[] = {"lock", "RLock", "Semaphore", "BoundedSemaphore"};
+    const auto names = own_.names_in(own_.code_of_function(function));
+    // PyFunctionObject: func_globals comes first, before 3.10 after func_code.
+    const auto globals = word(function, own_.layout().minor >= 10 ? 0 : 1);
+    if (!names || !globals || objects_.type_name_of(*globals) != "dict") return false;
+    const auto has = [&names](std::string_view name) {
+      return std::ranges::find(*names, name) != names->end();
+    };
+    if (std::ranges::none_of(kGives, has) || std::ranges::any_of(kTakes, has)) return false;
+    bool another = false;
+    for (const auto& value : globals_named(*globals, *names)) {
+      if (!value) continue;
+      if (*value == lock || is_condition_of(*value, lock)) return true;
+      const std::string type = objects_.type_name_of(*value);
+      another = another || std::ranges::find(kOthers, type.substr(type.rfind('.') + 1)) != std::end(kOthers);
+    }
+    return !another;
+  }
+
+  // Whether a function that a frame calls by its name may have released the lock and returned.
+  bool calls_releaser(const PythonFrame& frame, Address lock) {
+    const auto names = own_.names_in(frame.code);
+    const auto globals = own_.reader.read_value<Address>(frame.frame + globals_offset());
+    if (!names || !globals || objects_.type_name_of(*globals) != "dict") return false;
+    return std::ranges::any_of(globals_named(*globals, *names), [&](const std::optional<Address>& value) {
+      return value && objects_.type_name_of(*value) == "function" && may_release(*value, lock);
+    });
+  }
+
+  // f_globals of _PyInterpreterFrame (Include/internal/pycore_frame.h) and PyFrameObject
+  // (Include/frameobject.h).
+  Address globals_offset() const {
+    const int minor = own_.layout().minor;
+    if (minor >= 12) return 24;
+    return minor == 11 ? 8 : 48;
   }
 
   // Whether code that runs inside of the `with` block may have given its lock back before the block's end.
@@ -313,7 +358,10 @@ class LockSearch {
     static constexpr std::string_view kGives[] = {"release", "release_lock", "__exit__"};
     for (const PythonFrame& frame : thread.frames) {
       const bool outermost = &frame == &held_in;
-      if (!own_.is_standard_library(frame.file) && own_.may_call(frame.code, kGives)) return true;
+      if (!own_.is_standard_library(frame.file) &&
+          (own_.may_call(frame.code, kGives) || calls_releaser(frame, lock))) {
+        return true;
+      }
       const std::size_t end = frame.first_stack_slot + frame.live_stack;
       if (frame.slots.size() < end) return true;  // not read: it may stand in such a `with`
       std::size_t first = frame.first_stack_slot;

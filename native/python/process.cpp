@@ -299,14 +299,30 @@ std::optional<Address> PythonProcess::State::local_object(const PythonThread& th
 // co_names comes before co_exceptiontable since 3.11, and before co_varnames up to then
 // (Include/cpython/code.h).
 bool PythonProcess::State::may_call(Address code, std::span<const std::string_view> wanted) {
+  const auto names = names_in(code);
+  return !names || std::ranges::any_of(*names, [&](const std::string& name) {
+    return std::find(wanted.begin(), wanted.end(), name) != wanted.end();
+  });
+}
+
+std::optional<std::vector<std::string>> PythonProcess::State::names_in(Address code) {
   const int after = layout().minor >= 11 ? layout().code_exceptions : layout().code_names;
-  if (after < 8 || !plausible(code)) return true;
+  if (after < 8 || !plausible(code)) return std::nullopt;
   const auto names = reader.read_value<Address>(code + static_cast<Address>(after - 8));
-  if (!names || objects.type_name_of(*names) != "tuple") return true;
-  for (const auto& name : objects.texts(objects.tuple(*names))) {
-    if (!name || std::find(wanted.begin(), wanted.end(), *name) != wanted.end()) return true;
+  if (!names || objects.type_name_of(*names) != "tuple") return std::nullopt;
+  std::vector<std::string> found;
+  for (auto& name : objects.texts(objects.tuple(*names))) {
+    if (!name) return std::nullopt;
+    found.push_back(std::move(*name));
   }
-  return false;
+  return found;
+}
+
+// PyFunctionObject: func_code after func_name and func_qualname, before 3.10 right after the header.
+Address PythonProcess::State::code_of_function(Address function) const {
+  const auto at = layout().minor >= 10 ? function + static_cast<Address>(layout().function_name) + 16
+                                       : function + static_cast<Address>(layout().after_header(0));
+  return reader.read_value<Address>(at).value_or(0);
 }
 
 std::string PythonProcess::lets_go(const PythonThread& thread) {

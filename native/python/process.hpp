@@ -145,8 +145,8 @@ class PythonProcess {
   LockFacts describe_lock(const PythonState& state, const PythonThread& waiter, Address futex,
                           std::span<const int> not_asleep);
 
-  // The word by which code that a thread stands in could let others go on ("release", "cancel"), of its innermost
-  // functions outside of the standard library; "": none.
+  // The word by which code that a thread stands in could let others go on ("release", "cancel"), of its
+  // innermost functions outside of the standard library; "": none.
   std::string lets_go(const PythonThread& thread);
 
   // A semaphore of multiprocessing at an address that may hold anything; nullopt: it is none.

@@ -68,6 +68,9 @@ struct PythonProcess::State {
   std::optional<Address> content(Address slot);  // through a cell
   // Whether code calls by one of these names; also if that cannot be told.
   bool may_call(Address code, std::span<const std::string_view> wanted);
+  // The names that code uses, of globals and attributes; nullopt: not readable.
+  std::optional<std::vector<std::string>> names_in(Address code);
+  Address code_of_function(Address function) const;
   bool is_standard_library(std::string_view file) const;
 };
 

@@ -138,6 +138,8 @@ QUEUE = queue.Queue(1)
 CONDITION = threading.Condition(threading.Lock())
 NOTIFIED = threading.Condition()
 GIVEN_UP = threading.Lock()
+HANDED = threading.Lock()
+HANDED_OVER = threading.Event()
 GIVEN_UP_CONDITION = threading.Condition(GIVEN_UP)
 CYCLE = threading.Lock(), threading.Lock()
 CYCLE_READY = threading.Barrier(2)
@@ -210,6 +212,27 @@ def gives_up():
     with GIVEN_UP:
         announce("gives up")
         GIVEN_UP_CONDITION.wait()
+
+
+def give():
+    HANDED.release()
+
+
+def hands_over():
+    with HANDED:
+        give()
+        HANDED_OVER.set()
+        block("hands over")
+
+
+def takes_over():
+    HANDED_OVER.wait()
+    HANDED.acquire()
+    block("takes over")
+
+
+def handed_waiter():
+    block("handed waiter", HANDED.acquire)
 
 
 def takes():
@@ -299,6 +322,7 @@ def main():
     spawn("callback", through_c)
     spawn("lines", many_lines, 1)
     holders = with_holder, plain_holder, left_holder, rlock_holder, condition_holder, gives_up, takes
+    holders += hands_over, takes_over
     for target in holders:
         spawn(target.__name__, target)
     for _ in range(9 + len(holders)):
@@ -313,6 +337,7 @@ def main():
         notified_waiter,
         queue_waiter,
         released_waiter,
+        handed_waiter,
         itself,
     ]
     for target in waiters:

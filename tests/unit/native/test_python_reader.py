@@ -155,6 +155,7 @@ WAITS_FOR = {
     "plain waiter": (None, "nowhere", "_thread.lock"),
     "left waiter": (None, "nowhere", "_thread.lock"),
     "released waiter": (None, "nowhere", "_thread.lock"),
+    "handed waiter": (None, "nowhere", "_thread.lock"),
     "notified waiter": (None, "nowhere", "_thread.lock"),
     "queue waiter": (None, "nowhere", "_thread.lock"),
 }
