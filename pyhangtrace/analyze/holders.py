@@ -141,7 +141,14 @@ def _started_later(scene: Scene, sample: ThreadSample, lock: LockFacts) -> bool:
     if lock.owner_age_s is None:
         return False
     asleep = scene.queues.all_asleep_for_s(sample)
-    return asleep is not None and asleep > lock.owner_age_s + _LATER_S
+    if asleep is None or asleep <= lock.owner_age_s + _LATER_S:
+        return False
+    # Where the owner itself has slept for longer than it has lived, the two clocks do not agree (a machine that stood
+    # still for a while).
+    tid = lock.owner_tid or 0
+    owner = scene.thread((sample.pid, tid)) or scene.thread(scene.by_tid.get(tid, (0, 0)))
+    slept = owner.asleep_for_s if owner is not None else None
+    return slept is None or slept <= lock.owner_age_s + _LATER_S
 
 
 def gil_holder(scene: Scene, pid: int) -> Key | None:

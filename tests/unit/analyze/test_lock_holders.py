@@ -439,16 +439,18 @@ def test_an_owner_whose_id_may_be_that_of_another_is_nobody() -> None:
 
 
 def test_a_thread_that_was_started_after_everybody_fell_asleep_holds_nothing() -> None:
-    def asked(since_s: float, *, age_s: float) -> Verdict:
+    def asked(since_s: float, *, age_s: float, owner_s: float = 10.0) -> Verdict:
         waits = b.on_mutex(100, owner=101, asleep_for_s=since_s)
         assert waits.lock is not None
         waits = replace(waits, lock=replace(waits.lock, owner_age_s=age_s))
-        return verdict_on(waits, b.asleep(100, 101, seconds=9000))
+        return verdict_on(waits, b.asleep(100, 101, seconds=9000, asleep_for_s=owner_s))
 
     verdict = asked(60.0, age_s=30.0)
     assert (verdict.cause, verdict.confidence) == (Kind.LOCK_OWNER_GONE, Confidence.LIKELY)
     assert 101 not in {culprit.tid for culprit in verdict.culprits}
     assert asked(30.0, age_s=60.0).cause is not Kind.LOCK_OWNER_GONE
+    # Who has slept for longer than it has lived shows that the clocks do not agree.
+    assert asked(60.0, age_s=30.0, owner_s=59.0).cause is not Kind.LOCK_OWNER_GONE
     # One who has waited from before and one who has just looked again: it may have been taken in between.
     waits = [b.on_mutex(100, tid, owner=101, asleep_for_s=since) for tid, since in ((100, 60.0), (102, 2.0))]
     waits = [replace(one, lock=replace(one.lock, owner_age_s=30.0)) for one in waits if one.lock is not None]
