@@ -73,14 +73,16 @@ def progress(samples: Sequence[ThreadSample], times: Sequence[float]) -> Progres
     if is_ready(last) and gil_wait(samples, times) is None:
         return Progress.RUNNING
     elapsed = times[-1] - times[0]
-    if last.asleep_for_s is not None and last.asleep_for_s >= max(elapsed, SETTLED_S):
+    # A machine that stood still for a while makes sleeps look longer than they are: counters know better.
+    same_counters = (first.run_ns, first.slices) == (last.run_ns, last.slices)
+    if same_counters and last.asleep_for_s is not None and last.asleep_for_s >= max(elapsed, SETTLED_S):
         return Progress.UNMOVED
     if len(samples) == 1:
         return Progress.MOVING if last.moved and not _waits_for_gil(last) else Progress.UNSEEN
     # Every thread has run once: zeros are a kernel that does not count.
     if not first.run_ns and not first.slices:
         return Progress.UNSEEN if same_place(samples) else Progress.MOVING
-    if (first.run_ns, first.slices) == (last.run_ns, last.slices):
+    if same_counters:
         return Progress.UNMOVED
     if gil_wait(samples, times) is not None:
         return Progress.REARMED

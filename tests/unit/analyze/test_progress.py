@@ -39,3 +39,11 @@ def test_a_condition_of_python_that_is_waited_for_anew_is_the_same_in_spite_of_i
     plain = (b.py("main"),)
     first, last = b.replace(first, frames=plain), b.replace(last, frames=plain)
     assert progress((first, last), TIMES) is Progress.MOVING
+
+
+def test_one_that_has_run_has_moved_however_long_it_seems_to_have_slept() -> None:
+    """After a machine stood still for a while all sleeps look long."""
+    before = b.asleep(100, seconds=0.2, asleep_for_s=9.0)
+    after = b.replace(b.moved(before), asleep_for_s=9.5, frames=(b.py("next_step"),))
+    assert progress((before, after), (0.0, 0.5)) is Progress.MOVING
+    assert progress((before, b.replace(before, asleep_for_s=9.5)), (0.0, 0.5)) is Progress.UNMOVED
