@@ -40,8 +40,9 @@ def next_steps(case: Case, finding: Finding) -> tuple[str, ...]:
             for line in case.scene.evidence.coverage
             if line.fix and line.state is not SourceState.USED
         ]
-        steps += _after_the_nap(case, finding)
-        window_s = _tells(case, finding)
+        later = _after_the_nap(case, finding)
+        steps += later
+        window_s = _tells(case, finding) if not later else None
         if window_s is not None:
             steps.append(f"hangtrace attach -d {window_s:.0f} {case.scene.evidence.job.root_pid}")
     if not steps:
