@@ -220,8 +220,8 @@ def _thread(case: Case, key: Key, ids: Mapping[Key, str], places: Places) -> Rep
     switches = None
     if len(samples) > 1 and samples[0].slices is not None and sample.slices is not None:
         switches = max(0, sample.slices - samples[0].slices)
-    frames = tuple(with_lines(sample.pid, sample.frames, places))
-    apart = tuple(with_lines(sample.pid, (*sample.unmerged_python, *sample.unmerged_native), places))
+    frames = with_lines(sample.pid, sample.frames, places)
+    apart = with_lines(sample.pid, (*sample.unmerged_python, *sample.unmerged_native), places)
     return ReportThread(
         tid=sample.tid,
         name=sample.name,

@@ -35,7 +35,8 @@ _NOT_IN_TIME = ("timed_out", "no_time")
 class Scene:
     """`samples` holds each thread's samples in order of the looks; only threads of the newest picture of their
     process are in it. `services` says which threads only serve, `workers` by process which have work of their own or
-    serve somebody just now, `teams` which are in one of OpenMP. `vanished` are processes that were there and are gone.
+    serve somebody just now, `teams` which are in one of OpenMP. `ended` are zombies, and processes that were there
+    and are gone.
     """
 
     evidence: Evidence
@@ -57,7 +58,7 @@ class Scene:
     calls: Mapping[int, str]
     fds: Mapping[tuple[int, int], FdFacts]
     group_waits: Mapping[Key, GroupWait]
-    vanished: frozenset[int]
+    ended: frozenset[int]
 
     def thread(self, key: Key) -> ThreadSample | None:
         """The thread's newest sample."""
@@ -83,8 +84,7 @@ class Scene:
 
     def exited(self, pid: int) -> bool:
         """A zombie, or gone."""
-        process = self.processes.get(pid)
-        return pid in self.vanished or (process is not None and (process.gone or process.state in ("Z", "X")))
+        return pid in self.ended
 
     def mpi_moves(self, pid: int) -> bool | None:
         """Whether messages of MPI came to a process, or went, between the looks; None where that cannot be told."""
@@ -227,5 +227,5 @@ def build_scene(evidence: Evidence) -> Scene:
         calls=syscalls.names(evidence.host.machine),
         fds=fds,
         group_waits={(wait.pid, wait.tid): wait for wait in evidence.group_waits},
-        vanished=vanished,
+        ended=vanished.union(pid for pid, process in processes.items() if process.state in ("Z", "X")),
     )

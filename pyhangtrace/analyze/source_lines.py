@@ -17,8 +17,12 @@ def places_of(evidence: Evidence) -> Places:
     return {(place.pid, place.address): place.positions for place in evidence.source}
 
 
-def with_lines(pid: int, frames: Sequence[Frame], places: Places) -> Iterator[Frame]:
+def with_lines(pid: int, frames: tuple[Frame, ...], places: Places) -> tuple[Frame, ...]:
     """The stack with file and line in its native frames, and before each the functions inlined in it."""
+    return tuple(_with_lines(pid, frames, places)) if places else frames
+
+
+def _with_lines(pid: int, frames: Sequence[Frame], places: Places) -> Iterator[Frame]:
     for frame, address in zip(frames, code_addresses(frames), strict=True):
         positions = places.get((pid, address)) if address is not None else None
         if not positions:
