@@ -180,8 +180,7 @@ class ReportSamples:
     leaves: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportThread:
+class ReportThread(msgspec.Struct, frozen=True, kw_only=True):
     """One thread as of the last look.
 
     `stack_problem` says why the native stack ends before the start of the thread; None if it does not. So does
@@ -274,15 +273,14 @@ class ReportHolder(msgspec.Struct, frozen=True, kw_only=True):
     alive: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wait:
+class Wait(msgspec.Struct, frozen=True, kw_only=True):
     """One thread's wait, with what proves it."""
 
     id: str
     pid: int
     tid: int
     kind: WaitKind
-    object: WaitObject = field(default_factory=WaitObject)
+    object: WaitObject = msgspec.field(default_factory=WaitObject)
     holder: ReportHolder | None = None
     candidates: tuple[ReportHolder, ...] = ()
     edge: Edge = Edge.ALL

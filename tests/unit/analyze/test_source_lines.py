@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from msgspec import structs
+
 from pyhangtrace.analyze import analyze
 from pyhangtrace.analyze.source_lines import places_of, with_lines
 from pyhangtrace.model.evidence import Evidence
@@ -112,7 +114,9 @@ def test_a_verdict_does_not_depend_on_source_positions() -> None:
         return replace(
             report,  # type: ignore[type-var]
             processes=tuple(
-                replace(process, threads=tuple(replace(thread, stack=()) for thread in process.threads))
+                replace(
+                    process, threads=tuple(structs.replace(thread, stack=()) for thread in process.threads)
+                )
                 for process in report.processes  # type: ignore[attr-defined]
             ),
         )

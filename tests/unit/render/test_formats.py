@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from pyhangtrace.model.codec import report_from_json, report_schema, unpack
 from pyhangtrace.model.errors import UsageError
@@ -108,7 +109,7 @@ def test_names_of_a_target_stay_text() -> None:
     report = sample.report()
     evil = sample.frame("</script><script>alert(1)</script>", "/x/\x1b]0;pwned\x07.py", 1)
     first = report.processes[0]
-    thread = replace(first.threads[0], stack=(evil,), name="<img onerror=x>")
+    thread = structs.replace(first.threads[0], stack=(evil,), name="<img onerror=x>")
     report = replace(report, processes=(replace(first, threads=(thread,)), *report.processes[1:]))
     page = render_html(report)
     assert "<script>alert" not in page

@@ -52,7 +52,7 @@ LONG_NAMES = (
 def test_no_name_makes_a_line_too_long(name: str) -> None:
     report = sample.report()
     waits = tuple(
-        replace(wait, object=structs.replace(wait.object, path=name))
+        structs.replace(wait, object=structs.replace(wait.object, path=name))
         if wait.kind is WaitKind.FILE_LOCK
         else wait
         for wait in report.waits
@@ -359,7 +359,7 @@ def test_it_says_where_a_stack_is_from(changes: dict[str, object], line: str | N
         replace(
             process,
             threads=tuple(
-                replace(thread, stack=native, **changes) if thread.tid == culprit.tid else thread  # type: ignore[arg-type]
+                structs.replace(thread, stack=native, **changes) if thread.tid == culprit.tid else thread  # type: ignore[arg-type]
                 for thread in process.threads
             ),
         )
