@@ -212,6 +212,11 @@ class Engine:
         exported or local).
         """
 
+    def recorders(self, pid: int, *, all: bool = False, frames: bool = False) -> list[RecorderCapture]:
+        """Flight recorders of torch.distributed, one for each loaded library of torch that can have one. Without `all`
+        only what has not ended of each group, and its last operations. `frames`: where each was begun.
+        """
+
     def python_argv(self, pid: int) -> list[str]:
         """The program's own sys.argv; [] if it is no Python program or unreadable."""
 
@@ -223,6 +228,47 @@ class Engine:
 
         For a return address ask for the byte before it. `function` is "" where debug information has no name.
         """
+
+class OperationCapture(TypedDict):
+    """As `pyhangtrace.model.recorders.RecordedOperation`."""
+
+    id: int
+    pg_id: int
+    group: str
+    description: str
+    collective: int
+    p2p: int
+    op_id: int
+    name: str
+    created_ns: int
+    timeout_ms: int
+    is_p2p: bool
+    duration_ms: float | None
+    started_ns: int | None
+    completed_ns: int | None
+    inputs: list[list[int]]
+    outputs: list[list[int]]
+    input_dtypes: list[str]
+    output_dtypes: list[str]
+    thread_id: int
+    thread_name: str
+    retired: bool
+    frames: list[tuple[str, str, int]]  # function, file, line (0: unknown)
+
+class RecorderCapture(TypedDict):
+    library: str
+    # "read" | "off" | "never_made" | "unreadable" | "unknown_layout" | "moving" | "no_symbol"
+    outcome: str
+    layout: str  # releases of torch that have it
+    most: int
+    recorded: int
+    resets: int
+    whole: bool
+    operations: list[OperationCapture]  # oldest first
+    # Only if all was asked for: (pg_id, enqueued, started, completed); (name, description, ranks)
+    status: list[tuple[int, int, int, int]]
+    ranks: list[tuple[str, str, list[int]]]
+    library_version: str
 
 class OpenFileStates(TypedDict):
     # (pid, fd, inode, seconds that receiving may take, sending, and TCP for what is sent to be taken; None: for ever)

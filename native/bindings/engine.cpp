@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "bindings/convert.hpp"
+#include "bindings/recorders.hpp"
 #include "capture/engine.hpp"
 
 namespace hangtrace::bindings {
@@ -494,6 +495,8 @@ void define_engine(py::module_& module) {
            py::kw_only(), py::arg("most_items"), py::arg("most_values"))
       .def("python_argv", &python_argv, py::arg("pid"))
       .def("symbol_addresses", &symbol_addresses, py::arg("pid"), py::arg("library"), py::arg("names"))
+      .def("recorders", &recorders, py::arg("pid"), py::kw_only(), py::arg("all") = false,
+           py::arg("frames") = false)
       .def("source_lines", &source_lines, py::arg("pid"), py::arg("addresses"), py::kw_only(),
            py::arg("budget_s"));
 }

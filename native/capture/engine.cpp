@@ -233,30 +233,96 @@ std::vector<std::optional<python::Value>> Engine::python_globals(int pid, const 
   return values;
 }
 
+namespace {
+
+// Of the first library whose file's name begins so; nullopt: none is loaded, or its file cannot be opened.
+std::optional<std::vector<std::optional<Address>>> symbols_in(Known& known, std::string_view library,
+                                                              std::span<const std::string_view> names) {
+  for (const proc::Mapping& mapping : known.mappings()) {
+    const std::string_view path = mapping.path;
+    if (!mapping.executable || !path.substr(path.rfind('/') + 1).starts_with(library)) {
+      continue;
+    }
+    const auto location = known.modules().locate(mapping.start);
+    if (!location || location->module == nullptr) {
+      continue;
+    }
+    std::vector<std::optional<Address>> addresses = elf::find_symbols(*location->module, names);
+    for (auto& address : addresses) {
+      if (address) {
+        *address += location->bias;
+      }
+    }
+    return addresses;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 std::vector<std::optional<Address>> Engine::symbols(int pid, const std::string& library,
                                                     std::span<const std::string> names) {
   std::vector<std::optional<Address>> addresses(names.size());
   const std::vector<std::string_view> wanted(names.begin(), names.end());
   state_->with_known(pid, [&](Known& known) {
-    for (const proc::Mapping& mapping : known.mappings()) {
-      const std::string_view path = mapping.path;
-      if (!mapping.executable || !path.substr(path.rfind('/') + 1).starts_with(library)) {
-        continue;
-      }
-      const auto location = known.modules().locate(mapping.start);
-      if (!location || location->module == nullptr) {
-        continue;
-      }
-      const auto found = elf::find_symbols(*location->module, wanted);
-      for (std::size_t i = 0; i < found.size(); ++i) {
-        if (found[i]) {
-          addresses[i] = *found[i] + location->bias;
-        }
-      }
-      return;
+    if (auto found = symbols_in(known, library, wanted)) {
+      addresses = std::move(*found);
     }
   });
   return addresses;
+}
+
+namespace {
+
+// The libraries that may have a recorder, and where its pointer is.
+std::vector<std::pair<std::string, std::optional<Address>>> recorder_places(Known& known) {
+  std::vector<std::pair<std::string, std::optional<Address>>> places;
+  std::string_view done;
+  for (const torch::RecorderSymbol& first : torch::recorder_symbols()) {
+    if (first.library == done) {
+      continue;
+    }
+    done = first.library;
+    std::vector<std::string_view> names;
+    for (const torch::RecorderSymbol& each : torch::recorder_symbols()) {
+      if (each.library == done) {
+        names.push_back(each.symbol);
+      }
+    }
+    const auto found = symbols_in(known, done, names);
+    if (!found) {
+      continue;
+    }
+    const auto place = std::ranges::find_if(*found, [](const auto& each) { return each.has_value(); });
+    places.emplace_back(done, place == found->end() ? std::nullopt : *place);
+  }
+  return places;
+}
+
+}  // namespace
+
+std::vector<Recorder> Engine::recorders(int pid, const torch::Wanted& wanted) {
+  std::vector<Recorder> result;
+  state_->with_known(pid, [&](Known& known) {
+    for (auto& [library, place] : recorder_places(known)) {
+      Recorder& recorder = result.emplace_back();
+      recorder.library = std::move(library);
+      recorder.has_symbol = place.has_value();
+      if (place) {
+        recorder.recording = torch::read_recorder(known.reader(), *place, wanted);
+      }
+      python::PythonProcess* const python = wanted.frames ? known.python() : nullptr;
+      if (python == nullptr) {
+        continue;
+      }
+      std::vector<std::vector<python::CodePlace>> frames;
+      for (const torch::RecordedOperation& operation : recorder.recording.operations) {
+        frames.push_back(operation.frames);
+      }
+      recorder.frames = python->code_lines(frames);
+    }
+  });
+  return result;
 }
 
 SourceAnswer Engine::source_lines(int pid, std::span<const Address> addresses, dwarf::Deadline deadline) {

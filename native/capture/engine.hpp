@@ -8,8 +8,17 @@
 
 #include "capture/source_lines.hpp"
 #include "capture/types.hpp"
+#include "torch/flight_recorder.hpp"
 
 namespace hangtrace::capture {
+
+/// A flight recorder of torch.distributed in one of a process' libraries.
+struct Recorder {
+  std::string library;                                     // its file's name
+  torch::Recording recording;                              // Outcome::unreadable without `has_symbol`
+  bool has_symbol = true;                                  // false: the library does not say where it is
+  std::vector<std::vector<python::CodeLine>> frames = {};  // of each operation, if asked for
+};
 
 /// Looks at groups of processes without stopping them. Keeps modules, symbols, unwinding rows and Python code
 /// objects between looks. One thread at a time; a look at several processes starts some of its own, and ends
@@ -36,6 +45,9 @@ class Engine {
   /// exported or local); nullopt for those it does not define.
   std::vector<std::optional<Address>> symbols(int pid, const std::string& library,
                                               std::span<const std::string> names);
+
+  /// Of each library of torch that is loaded and can have one, in the order of torch::recorder_symbols().
+  std::vector<Recorder> recorders(int pid, const torch::Wanted& wanted);
 
   /// Source positions and inlined functions at addresses of code, from debug information; the address of a
   /// call is the byte before its return address. Takes long where there is much of it: `deadline` bounds it.

@@ -399,6 +399,29 @@ std::vector<std::optional<Value>> PythonProcess::global_values(std::string_view 
   return values;
 }
 
+std::vector<std::vector<CodeLine>> PythonProcess::code_lines(std::span<const std::vector<CodePlace>> places) {
+  std::vector<std::vector<CodeLine>> result(places.size());
+  State& own = *state_;
+  if (!own.runtime.layout) return result;
+  own.start_look();
+  std::vector<Address> codes;
+  for (const auto& stack : places) {
+    for (const CodePlace& place : stack) codes.push_back(place.code);
+  }
+  own.codes.add(own.objects, codes);
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    for (const CodePlace& place : places[i]) {
+      CodeLine& line = result[i].emplace_back();
+      const Code* const code = own.codes.find(place.code);
+      if (code == nullptr) continue;
+      // Since 3.11 tables count in units of two bytes.
+      const int unit = own.layout().minor >= 11 ? 2 : 1;
+      line = {code->function, code->file, code->line(own.layout(), std::int64_t{place.instruction / unit})};
+    }
+  }
+  return result;
+}
+
 std::map<std::string, std::string> PythonProcess::environ(std::span<const std::string> names) {
   std::map<std::string, std::string> result;
   State& own = *state_;

@@ -16,6 +16,7 @@
 #include "memory/reader.hpp"
 #include "proc/maps.hpp"
 #include "python/async_tasks.hpp"
+#include "python/code_place.hpp"
 #include "python/objects.hpp"
 #include "python/runtime.hpp"
 #include "python/values.hpp"
@@ -176,6 +177,9 @@ class PythonProcess {
 
   // A global of an imported module, e.g. ("torch.version", "__version__").
   std::optional<SimpleValue> module_global(std::string_view module, std::string_view name);
+
+  // What stands at these places of code, in the same order.
+  std::vector<std::vector<CodeLine>> code_lines(std::span<const std::vector<CodePlace>> places);
 
   // os.environ as the program sees it now; only the asked names; {} if os is not imported or unreadable.
   std::map<std::string, std::string> environ(std::span<const std::string> names);

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pyhangtrace.collect import flight_recorder
+from pyhangtrace.collect.flight_recorder import NEVER_MADE, READ, Recorder
 from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
 from pyhangtrace.collect.memory import Read, cpp_string, of_process
 from pyhangtrace.collect.procfs import printable
@@ -22,6 +23,7 @@ from pyhangtrace.collect.stacks import native_engine
 from pyhangtrace.model.evidence import SourceStatus
 from pyhangtrace.model.groups import GroupWait, PendingOperation, ProcessGroupFacts
 from pyhangtrace.model.kinds import SourceState
+from pyhangtrace.model.recorders import RecordedOperation
 from pyhangtrace.model.threads import ThreadSample
 
 if TYPE_CHECKING:
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
 
 PROCESS_GROUPS_TASK = "process_groups"
 SOURCE = "flight recorder"
-OFF = "it is off"
 _MODULE = "torch.distributed.distributed_c10d"
 _NAMES = ("_pg_names", "_pg_group_ranks", "_world._default_pg")
 _TYPE = "ProcessGroup"
@@ -60,7 +61,7 @@ def takes_part(samples: Iterable[ThreadSample]) -> bool:
 def process_groups_task(
     state: HelperState, pids: Sequence[int], argument: Any, progress: Progress
 ) -> Iterator[tuple[int, Any]]:
-    """Task: (groups of the process, what became of its flight recorder) per pid."""
+    """Task: (groups of the process, why its flight recorders do not tell all) per pid."""
     engine = native_engine(state)
     for pid in pids:
         progress(pid)
@@ -69,30 +70,12 @@ def process_groups_task(
             pid, _MODULE, list(_NAMES), most_items=_MOST_MEMBERS, most_values=_MOST_VALUES
         )
         groups = groups_of(pid, *values, memory=memory)
-        problem = ""
+        problems: list[str] = []
         if groups:
-            recorded = _recorders(engine, pid, memory)
-            groups = with_operations(groups, recorded)
-            problem = _problem(recorded)
-        yield pid, (groups, problem)
-
-
-def _recorders(engine: Any, pid: int, memory: Read) -> list[flight_recorder.Recorded]:
-    found = []
-    for library, names in flight_recorder.SYMBOLS.items():
-        for address in engine.symbol_addresses(pid, library, list(names)):
-            recorded = flight_recorder.read(memory, address) if address is not None else None
-            if recorded is not None:
-                found.append(recorded)
-    return found
-
-
-def _problem(recorded: Sequence[flight_recorder.Recorded]) -> str:
-    if not recorded:
-        return "this torch has none, or one of an unknown layout"
-    if not any(each.enabled for each in recorded):
-        return OFF
-    return ""
+            recorders = flight_recorder.read(engine, pid)
+            groups = with_operations(groups, recorders)
+            problems = flight_recorder.problems(recorders)
+        yield pid, (groups, problems)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,16 +108,22 @@ def collect(
     answers = reader.run(PROCESS_GROUPS_TASK, members, None, deadline_s=deadline_s)
     groups = [group for pid in sorted(answers.values) for group in answers.values[pid][0]]
     problems = sorted(
-        {*answers.problems.values(), *(problem for _, problem in answers.values.values())} - {""}
+        {*answers.problems.values()}.union(*(problems for _, problems in answers.values.values()))
     )
-    used = any(group.recorded for group in groups)
     status = SourceStatus(
         source=SOURCE,
-        state=SourceState.USED if used else SourceState.ABSENT,
-        reason="; ".join(problems) or ("" if used else "no process group was found in memory"),
-        fix="start the job with TORCH_FR_BUFFER_SIZE=2000" if OFF in problems else "",
+        state=_state(groups, problems),
+        reason="; ".join(problems) or ("" if groups else "no process group was found in memory"),
+        fix="start the job with TORCH_FR_BUFFER_SIZE=2000" if flight_recorder.OFF in problems else "",
     )
     return Found(groups=tuple(groups), coverage=(status,), after=after)
+
+
+def _state(groups: Iterable[ProcessGroupFacts], problems: Collection[str]) -> SourceState:
+    if any(group.recorded for group in groups):
+        return SourceState.USED
+    unknown = any(flight_recorder.is_refusal(problem) for problem in problems)
+    return SourceState.REFUSED if unknown else SourceState.ABSENT
 
 
 def groups_of(
@@ -224,47 +213,51 @@ def _in_order(value: PythonValue) -> tuple[int, ...]:
 
 
 def with_operations(
-    groups: Iterable[ProcessGroupFacts], recorders: Iterable[flight_recorder.Recorded]
+    groups: Iterable[ProcessGroupFacts], recorders: Sequence[Recorder]
 ) -> tuple[ProcessGroupFacts, ...]:
     """With what the recorders say of each."""
-    enabled = [recorded for recorded in recorders if recorded.enabled]
-    whole = all(recorded.whole for recorded in enabled)
-    entries: dict[str, list[flight_recorder.Entry]] = {}
-    for recorded in enabled:
-        for entry in recorded.entries:
-            entries.setdefault(entry.group, []).append(entry)
+    read = [each.facts for each in recorders if each.outcome == READ]
+    # One that could not be read may know of a group of which the others do not.
+    whole = bool(read) and all(
+        each.facts.whole if each.outcome == READ else each.outcome == NEVER_MADE for each in recorders
+    )
+    operations: dict[str, list[RecordedOperation]] = {}
+    for facts in read:
+        for operation in facts.operations:
+            operations.setdefault(printable(operation.group), []).append(operation)
     result = []
     for group in groups:
-        own = entries.get(group.name, [])
+        own = operations.get(group.name, [])
         # Nothing of a group in a ring that has gone round says nothing: it may have been overwritten.
-        if not enabled or not (own or whole):
+        if not (own or whole):
             result.append(group)
             continue
-        collective = [entry.sequence for entry in own if not entry.is_p2p]
+        collective = [operation.sequence for operation in own if not operation.is_p2p]
         result.append(
             replace(
                 group,
                 recorded=True,
                 begun=max(collective, default=0),
-                pending=tuple(_operation(entry) for entry in own if not entry.done),
+                pending=tuple(_pending(operation) for operation in own if not operation.done),
                 description=group.description or _named(own),
             )
         )
     return tuple(result)
 
 
-def _named(entries: Collection[flight_recorder.Entry]) -> str:
-    found = {entry.description for entry in entries} - {"undefined", ""}
+def _named(operations: Collection[RecordedOperation]) -> str:
+    found = {operation.description for operation in operations} - {"undefined", ""}
     return printable(found.pop()) if len(found) == 1 else ""
 
 
-def _operation(entry: flight_recorder.Entry) -> PendingOperation:
+def _pending(operation: RecordedOperation) -> PendingOperation:
+    types = {flight_recorder.dtype_name(name) for name in operation.input_dtypes}
     return PendingOperation(
-        op=printable(entry.operation),
-        backend=printable(entry.backend),
-        sequence=entry.sequence,
-        is_p2p=entry.is_p2p,
-        inputs=entry.inputs,
-        outputs=entry.outputs,
-        dtype=entry.dtype,
+        op=printable(operation.operation),
+        backend=printable(operation.backend),
+        sequence=operation.sequence,
+        is_p2p=operation.is_p2p,
+        inputs=operation.inputs,
+        outputs=operation.outputs,
+        dtype=types.pop() if len(types) == 1 else None,
     )

@@ -5,10 +5,13 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from pyhangtrace.collect import process_groups
-from pyhangtrace.collect.flight_recorder import Entry, Recorded
+import pytest
+
+from pyhangtrace.collect import flight_recorder, process_groups
+from pyhangtrace.collect.flight_recorder import READ, Recorder
 from pyhangtrace.collect.memory import Read
 from pyhangtrace.model.groups import ProcessGroupFacts
+from pyhangtrace.model.recorders import RecordedOperation, RecorderFacts
 from pyhangtrace.model.threads import ThreadSample
 from tests.unit.collect.helpers import Memory
 
@@ -73,25 +76,29 @@ def test_members_that_make_no_sense_give_no_group() -> None:
     assert groups(reader(), ranks="no dictionary") == ()
 
 
-def entry(number: int, **changes: Any) -> Entry:
+def operation(number: int, **changes: Any) -> RecordedOperation:
     made: dict[str, Any] = {
+        "id": number,
         "group": "5",
         "description": "tp",
-        "operation": "all_reduce",
-        "backend": "gloo",
-        "sequence": number,
-        "is_p2p": False,
-        "done": False,
+        "name": "gloo:all_reduce",
+        "collective": number,
+        "p2p": number,
     }
-    return Entry(**{**made, **changes})
+    return RecordedOperation(**{**made, **changes})
+
+
+def recorder(*operations: RecordedOperation, outcome: str = READ, whole: bool = True) -> Recorder:
+    facts = RecorderFacts(pid=1, library="libtorch_cpu.so", whole=whole, operations=operations)
+    return Recorder(outcome=outcome, facts=facts)
 
 
 def test_operations_that_have_not_ended_are_with_their_group() -> None:
     world, tp = groups(reader())
-    entries = (entry(3, done=True), entry(4), entry(1, is_p2p=True, operation="send 0->1"))
-    world, tp = process_groups.with_operations(
-        (world, tp), [Recorded(enabled=True, whole=True, entries=entries)]
+    recorded = recorder(
+        operation(3, retired=True), operation(4), operation(1, is_p2p=True, name="gloo:send 0->1")
     )
+    world, tp = process_groups.with_operations((world, tp), [recorded])
     assert (tp.recorded, tp.begun, tp.description) == (True, 4, "tp")
     assert [(one.op, one.sequence, one.is_p2p) for one in tp.pending] == [
         ("all_reduce", 4, False),
@@ -100,12 +107,35 @@ def test_operations_that_have_not_ended_are_with_their_group() -> None:
     assert (world.recorded, world.begun, world.pending) == (True, 0, ())
 
 
+def test_a_type_is_called_as_the_program_calls_it() -> None:
+    mixed = operation(5, input_dtypes=("Float", "Half"))
+    recorded = recorder(operation(4, input_dtypes=("BFloat16", "BFloat16")), mixed)
+    _, tp = process_groups.with_operations(groups(reader()), [recorded])
+    assert [one.dtype for one in tp.pending] == ["bfloat16", None]
+
+
 def test_a_group_that_a_ring_which_has_gone_round_does_not_show_is_not_known() -> None:
-    recorded = Recorded(enabled=True, whole=False, entries=(entry(4),))
-    world, tp = process_groups.with_operations(groups(reader()), [recorded])
+    world, tp = process_groups.with_operations(groups(reader()), [recorder(operation(4), whole=False)])
     assert (world.recorded, tp.recorded) == (False, True)
-    off = process_groups.with_operations(groups(reader()), [Recorded(enabled=False)])
+    off = process_groups.with_operations(groups(reader()), [recorder(outcome="off")])
     assert [one.recorded for one in off] == [False, False]
+
+
+@pytest.mark.parametrize("outcome", ["unknown_layout", "moving", "unreadable", "no_symbol"])
+def test_a_second_recorder_that_cannot_be_read_may_know_of_the_other_group(outcome: str) -> None:
+    both = [recorder(operation(4)), recorder(outcome=outcome)]
+    world, tp = process_groups.with_operations(groups(reader()), both)
+    assert (world.recorded, tp.recorded) == (False, True)
+    never = [recorder(operation(4)), recorder(outcome="never_made", whole=False)]
+    assert [one.recorded for one in process_groups.with_operations(groups(reader()), never)] == [True, True]
+
+
+def test_why_a_recorder_tells_nothing_is_said() -> None:
+    found = flight_recorder.problems(
+        [recorder(), recorder(outcome="unknown_layout"), recorder(outcome="off")]
+    )
+    assert found == ["it is off", "that of libtorch_cpu.so has a layout that is not known"]
+    assert [flight_recorder.is_refusal(each) for each in found] == [False, True]
 
 
 def test_who_has_groups_is_told_by_its_threads() -> None:
