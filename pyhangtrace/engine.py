@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from pyhangtrace.analyze import analyze, more_time_wanted, outsiders_wanted, progress_wanted
 from pyhangtrace.collect import (
+    flight_recorder,
     gpu,
     group_waits,
     host,
@@ -55,6 +56,7 @@ _SHM_S = 0.2
 _READS_S = 0.2  # between the looks at files that are being loaded
 _GROUPS_S = 1.0
 _NCCL_S = 1.0
+_RECORDERS_S = 2.0  # asked for by name
 _LINES_S = 2.0  # asked for by name, and after all that the verdict needs
 _RAS_S = 1.5
 _OUTSIDER_ROUNDS = 3
@@ -65,7 +67,7 @@ _MAX_OUTSIDERS = 64
 class AttachOptions:
     """How to look. `window_s` is the time between first and last look; `None` lets the evidence decide, up to
     `max_window_s`. `allow_stop`: in the end, a thread whose stack nothing else gives may be stopped for a moment.
-    `ras`: whether NCCL's RAS service is asked.
+    `ras`: whether NCCL's RAS service is asked. `recorders`: all that torch's flight recorders hold is kept, too.
     """
 
     window_s: float | None = None
@@ -74,6 +76,7 @@ class AttachOptions:
     max_window_s: float = 3.0
     lines: bool = False
     ras: RasMode = RasMode.SAFE
+    recorders: bool = False
 
 
 def attach(
@@ -145,6 +148,7 @@ class _Run:
             self._later_looks()
             self._read_nccl()
             self._read_groups()
+            self._read_recorders()
             self._stop_for_stacks()
             self._weigh()
             self._finish_probes(window)
@@ -301,6 +305,14 @@ class _Run:
                 self.reader, members, threads, joined, deadline_s=self._left(_GROUPS_S)
             )
             found.groups = replace(groups, waits=known)
+
+    def _read_recorders(self) -> None:
+        """For showing only: what the verdict needs of them is with the groups."""
+        if self.options.recorders:
+            members = sorted({group.pid for group in self.found.groups.groups})
+            self.found.recorders = flight_recorder.collect(
+                self.reader, self.found.living(members), deadline_s=self._left(_RECORDERS_S)
+            )
 
     def _weigh(self) -> None:
         """Exact shares of memory, after the looks: should a walk get stuck, it costs no look."""

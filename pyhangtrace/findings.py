@@ -24,6 +24,7 @@ from pyhangtrace.model.probes import ProbeEvidence
 from pyhangtrace.model.process_table import ProcessTable
 from pyhangtrace.model.processes import ProcessFacts, PythonFacts
 from pyhangtrace.model.ras import RasAnswer
+from pyhangtrace.model.recorders import RecorderFacts
 from pyhangtrace.model.stacks import SourcePlace
 
 
@@ -45,6 +46,7 @@ class Findings:
     host: Host | None = None
     probed: tuple[tuple[int, ProbeEvidence], ...] = ()
     groups: process_groups.Found = field(default_factory=process_groups.Found)
+    recorders: tuple[RecorderFacts, ...] = ()
     nccl: list[NcclPicture] = field(default_factory=list)
     nccl_status: SourceStatus | None = None
     ras: RasAnswer | None = None
@@ -150,6 +152,7 @@ class Findings:
             nccl=tuple(self.nccl),
             groups=self.groups.groups,
             group_waits=self.groups.waits,
+            recorders=self.recorders,
             ras=self.ras,
         )
 

@@ -6,6 +6,7 @@ import click
 
 from pyhangtrace.cli.arguments import process_ids, seconds
 from pyhangtrace.cli.output import check_outputs, deliver, exit_code, output_option
+from pyhangtrace.cli.recorders import check_folder, fr_dump_option, write_dumps
 
 
 @click.command(name="attach", short_help="Say what a silent job waits for.")
@@ -15,6 +16,7 @@ from pyhangtrace.cli.output import check_outputs, deliver, exit_code, output_opt
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object.")
 @output_option
+@fr_dump_option
 @click.option(
     "-d",
     "--duration",
@@ -50,6 +52,7 @@ def command(
     more: tuple[int, ...],
     as_json: bool,
     outputs: tuple[str, ...],
+    fr_dump: str | None,
     duration: float | None,
     no_bpf: bool,
     allow_stop: bool,
@@ -66,15 +69,22 @@ def command(
     if not wanted:
         raise click.UsageError("Missing argument 'PID...'.")
     files = check_outputs(outputs)
+    folder = check_folder(fr_dump)
     from pyhangtrace.collect.ras_gate import RasMode
     from pyhangtrace.engine import AttachOptions, attach
 
     result = attach(
         wanted,
         AttachOptions(
-            window_s=duration, bpf=not no_bpf, allow_stop=allow_stop, lines=lines, ras=RasMode(ras)
+            window_s=duration,
+            bpf=not no_bpf,
+            allow_stop=allow_stop,
+            lines=lines,
+            ras=RasMode(ras),
+            recorders=folder is not None,
         ),
         progress=lambda message: click.echo(message, err=True),
     )
     deliver(result, files, as_json=as_json)
+    write_dumps(result, folder)
     return exit_code(result, hang_is_failure=hang_is_failure)

@@ -14,6 +14,7 @@ from pyhangtrace.cli.output import (
     exit_code,
     recording_output_option,
 )
+from pyhangtrace.cli.recorders import check_folder, fr_dump_option, write_dumps
 from pyhangtrace.model.errors import UsageError
 
 
@@ -21,10 +22,14 @@ from pyhangtrace.model.errors import UsageError
 @click.argument("file", metavar="FILE.hang", type=click.Path())
 @click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object.")
 @recording_output_option
+@fr_dump_option
 @click.option("--exit-code", "hang_is_failure", is_flag=True, help="Return 1 if the evidence shows a hang.")
-def command(*, file: str, as_json: bool, outputs: tuple[str, ...], hang_is_failure: bool) -> int:
+def command(
+    *, file: str, as_json: bool, outputs: tuple[str, ...], fr_dump: str | None, hang_is_failure: bool
+) -> int:
     """Analyses evidence saved with `attach -o FILE.hang`, or a recording saved with `record -o FILE.hang`, on any
     machine. The same evidence gives the same report, byte for byte."""
+    folder = check_folder(fr_dump)
     try:
         data = Path(file).read_bytes()
     except OSError as error:
@@ -36,6 +41,8 @@ def command(*, file: str, as_json: bool, outputs: tuple[str, ...], hang_is_failu
 
     evidence = unpack_any(data)
     if isinstance(evidence, Recording):
+        if folder is not None:
+            raise UsageError(f"{file!r} is a recording, which has no flight recorders")
         from pyhangtrace.cli.record import analyzed
 
         deliver_recording(analyzed(evidence), check_recording_outputs(outputs), as_json=as_json)
@@ -43,4 +50,5 @@ def command(*, file: str, as_json: bool, outputs: tuple[str, ...], hang_is_failu
     files = check_outputs(outputs)
     result = Result(report=analyze(evidence), evidence=evidence)
     deliver(result, files, as_json=as_json)
+    write_dumps(result, folder)
     return exit_code(result, hang_is_failure=hang_is_failure)

@@ -5,15 +5,18 @@ What lies where, and that it is what it looks like, is the business of native/to
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
+from pyhangtrace.collect.stacks import native_engine
 from pyhangtrace.model.recorders import GroupProgress, RecordedFrame, RecordedOperation, RecorderFacts
 
 if TYPE_CHECKING:
     from pyhangtrace._native import Engine, OperationCapture, RecorderCapture
 
+RECORDERS_TASK = "recorders"
 OFF = "it is off"
 READ = "read"
 NEVER_MADE = "never_made"
@@ -81,7 +84,25 @@ def problems(recorders: Iterable[Recorder]) -> list[str]:
     )
 
 
+def recorders_task(
+    state: HelperState, pids: Sequence[int], argument: Any, progress: Progress
+) -> Iterator[tuple[int, tuple[RecorderFacts, ...]]]:
+    """Task: all that the recorders of each pid hold."""
+    engine = native_engine(state)
+    for pid in pids:
+        progress(pid)
+        yield pid, tuple(each.facts for each in read(engine, pid, whole=True) if each.outcome == READ)
+
+
+def collect(reader: GuardedReader, pids: Sequence[int], *, deadline_s: float) -> tuple[RecorderFacts, ...]:
+    """All that the recorders of these processes hold, of those that could be read in time."""
+    answers = reader.run(RECORDERS_TASK, pids, None, deadline_s=deadline_s)
+    return tuple(facts for pid in sorted(answers.values) for facts in answers.values[pid])
+
+
 def _recorder(pid: int, found: RecorderCapture) -> Recorder:
+    # Operations are begun at few places: one tuple for all that were begun at the same.
+    stacks: dict[tuple[tuple[str, str, int], ...], tuple[RecordedFrame, ...]] = {}
     facts = RecorderFacts(
         pid=pid,
         library=found["library"],
@@ -89,7 +110,7 @@ def _recorder(pid: int, found: RecorderCapture) -> Recorder:
         recorded=found["recorded"],
         resets=found["resets"],
         whole=found["whole"],
-        operations=tuple(map(_operation, found["operations"])),
+        operations=tuple(_operation(each, stacks) for each in found["operations"]),
         progress=tuple(
             GroupProgress(pg_id=pg_id, enqueued=enqueued, started=started, completed=completed)
             for pg_id, enqueued, started, completed in found["status"]
@@ -99,7 +120,14 @@ def _recorder(pid: int, found: RecorderCapture) -> Recorder:
     return Recorder(outcome=found["outcome"], facts=facts)
 
 
-def _operation(found: OperationCapture) -> RecordedOperation:
+def _operation(
+    found: OperationCapture, stacks: dict[tuple[tuple[str, str, int], ...], tuple[RecordedFrame, ...]]
+) -> RecordedOperation:
+    where = tuple(found["frames"])
+    if where not in stacks:
+        stacks[where] = tuple(
+            RecordedFrame(function=function, file=file, line=line) for function, file, line in where
+        )
     return RecordedOperation(
         id=found["id"],
         pg_id=found["pg_id"],
@@ -122,7 +150,5 @@ def _operation(found: OperationCapture) -> RecordedOperation:
         output_dtypes=tuple(found["output_dtypes"]),
         thread_id=found["thread_id"],
         thread_name=found["thread_name"],
-        frames=tuple(
-            RecordedFrame(function=function, file=file, line=line) for function, file, line in found["frames"]
-        ),
+        frames=stacks[where],
     )

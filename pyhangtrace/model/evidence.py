@@ -20,6 +20,7 @@ from pyhangtrace.model.open_files import FdFacts, FileLock, IpcFacts, LockFile
 from pyhangtrace.model.probes import ProbeEvidence
 from pyhangtrace.model.processes import ProcessFacts
 from pyhangtrace.model.ras import RasAnswer
+from pyhangtrace.model.recorders import RecorderFacts
 from pyhangtrace.model.stacks import SourcePlace
 from pyhangtrace.model.threads import TaskSample, ThreadSample
 
@@ -100,6 +101,7 @@ class Evidence:
     source: tuple[SourcePlace, ...] = ()
     groups: tuple[ProcessGroupFacts, ...] = ()
     group_waits: tuple[GroupWait, ...] = ()
+    recorders: tuple[RecorderFacts, ...] = ()  # only where all that they hold was asked for
     ras: RasAnswer | None = None
     nccl: tuple[NcclPicture, ...] = ()  # in order of time; empty where nobody has libnccl loaded
 
