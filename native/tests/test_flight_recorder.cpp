@@ -220,6 +220,17 @@ TEST_CASE("what is written meanwhile is left out, and the rest holds") {
     CHECK(ids(found) == Ids{4});
     CHECK(!found.whole);
   }
+  SUBCASE("written over before its slots were read") {
+    // The head is read once for each layout that is tried; then its slots, then the head again.
+    const Moving memory(image, [&](int head) {
+      if (head != 1) return;
+      image.set_numbers(0, 6);
+    });
+    image.put_entry(2, operation(5));
+    const auto found = torch::read_recorder(memory, RecorderImage::instance, {.all = true});
+    REQUIRE(found.outcome == Outcome::read);
+    CHECK(ids(found) == Ids{4});
+  }
   SUBCASE("somebody is writing") {
     image.set_held(true);
     MadeOperation half = operation(2);

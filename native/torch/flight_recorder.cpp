@@ -293,6 +293,10 @@ Recording read_once(const memory::Reader& memory, Address recorder, const Record
   pages.begin();
   auto ring = Ring::read(memory, layout, head);
   if (!ring) {
+    const auto now = read_head(memory, layout, recorder);
+    if (!now || now->count != head.count) {
+      result.outcome = Outcome::moving;
+    }
     return result;
   }
   Decoder decoder(pages, layout.entry);

@@ -70,33 +70,33 @@ bool Ring::put_in_order(const Head& head) {
   const auto epoch = [&](std::size_t slot) {
     return layout_->epoch < 0 ? 0 : entry(slot).load<std::uint64_t>(static_cast<std::size_t>(layout_->epoch));
   };
-  const std::size_t next = head.next % all;
+  // Slots by age; the head was read before the slots, and whatever was written in between took the oldest
+  // ones.
   const std::uint64_t expected = std::min<std::uint64_t>(head.count, all);
-  for (const std::size_t back : {std::size_t{1}, std::size_t{2}}) {
+  const bool is_full = all == head.most;
+  const auto order_from = [&](std::size_t back) {
     order_.clear();
+    std::size_t torn = 0;
+    bool newer = false;
     for (std::uint64_t age = 0; age < expected; ++age) {
-      const std::size_t slot = (next + 2 * all - back - age % all) % all;
-      if (id(slot) != head.count - 1 - age || epoch(slot) != head.epoch) {
-        break;
+      const std::size_t slot = (head.next % all + 2 * all - back - age) % all;
+      if (!newer && id(slot) == head.count - 1 - age && epoch(slot) == head.epoch) {
+        order_.push_back(slot);
+        continue;
       }
-      order_.push_back(slot);
+      newer = true;
+      torn += id(slot) != head.count + (all - 1 - age);
     }
-    // The oldest one is the one that is being written over.
-    if (order_.size() == expected || (head.held && order_.size() + 1 == expected && expected > 1)) {
-      break;
-    }
-    order_.clear();
-    if (!head.held) {
-      break;
-    }
-  }
-  // Those of before a reset have lower epochs, and there are no others.
+    return !order_.empty() && (!newer || is_full) && torn <= 1;
+  };
+  const bool in_order = expected == 0 || order_from(1) || (head.held && order_from(2));
+  // Those of before a reset have lower epochs.
   for (std::size_t slot = 0; slot < all; ++slot) {
     if (epoch(slot) > head.epoch) {
       return false;
     }
   }
-  return order_.size() == expected || (head.held && !order_.empty());
+  return in_order;
 }
 
 bool Ring::drop_written(const Head& before, const Head& after) {
