@@ -19,6 +19,7 @@ from pyhangtrace.collect import (
     host,
     key_setters,
     loading,
+    log_marks,
     looks,
     nccl,
     probes,
@@ -54,6 +55,7 @@ _PROBE_WINDOW_S = 0.5  # probes slow the system calls of the whole machine a lit
 _WEIGH_S = 0.4
 _SHM_S = 0.2
 _READS_S = 0.2  # between the looks at files that are being loaded
+_LOGS_S = 0.3
 _GROUPS_S = 1.0
 _NCCL_S = 1.0
 _RECORDERS_S = 2.0  # asked for by name
@@ -149,6 +151,7 @@ class _Run:
             self._read_nccl()
             self._read_groups()
             self._read_recorders()
+            self._read_logs()
             self._stop_for_stacks()
             self._weigh()
             self._finish_probes(window)
@@ -313,6 +316,16 @@ class _Run:
             self.found.recorders = flight_recorder.collect(
                 self.reader, self.found.living(members), deadline_s=self._left(_RECORDERS_S)
             )
+
+    def _read_logs(self) -> None:
+        """Only of a job that has ranks: what else there is has no phases."""
+        if any(each.claims for each in self.found.identities.values()):
+            running_s = {
+                pid: started
+                for pid in self.found.living(self.found.group.members)
+                if (started := self.found.facts[pid].started_s_ago) is not None
+            }
+            self.found.log_marks = log_marks.collect(self.reader, running_s, deadline_s=self._left(_LOGS_S))
 
     def _weigh(self) -> None:
         """Exact shares of memory, after the looks: should a walk get stuck, it costs no look."""

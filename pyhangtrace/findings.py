@@ -18,6 +18,7 @@ from pyhangtrace.model.errors import NotPermitted
 from pyhangtrace.model.evidence import Evidence, JobFacts, SourceStatus
 from pyhangtrace.model.host import HostFacts
 from pyhangtrace.model.kinds import Role
+from pyhangtrace.model.logs import LogMark
 from pyhangtrace.model.memory import MemoryFacts
 from pyhangtrace.model.nccl import NcclPicture
 from pyhangtrace.model.probes import ProbeEvidence
@@ -47,6 +48,7 @@ class Findings:
     probed: tuple[tuple[int, ProbeEvidence], ...] = ()
     groups: process_groups.Found = field(default_factory=process_groups.Found)
     recorders: tuple[RecorderFacts, ...] = ()
+    log_marks: tuple[LogMark, ...] = ()
     nccl: list[NcclPicture] = field(default_factory=list)
     nccl_status: SourceStatus | None = None
     ras: RasAnswer | None = None
@@ -153,6 +155,7 @@ class Findings:
             groups=self.groups.groups,
             group_waits=self.groups.waits,
             recorders=self.recorders,
+            log_marks=self.log_marks,
             ras=self.ras,
         )
 

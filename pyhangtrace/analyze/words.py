@@ -291,7 +291,7 @@ _DIFFERS = {
 def summary(case: Case, finding: Finding) -> str:
     """The verdict as a person would say it."""
     phase = phase_of(case.scene)
-    at = f" Phase: {phase.name.replace('_', ' ')}." if phase is not None and finding.named else ""
+    at = f" Phase: {phase.words}." if phase is not None and finding.named else ""
     return f"{_sentence(case, finding)}{at}"
 
 

@@ -14,6 +14,7 @@ from pyhangtrace.model.gpu import CudaProcess, DriverFacts, GpuFacts
 from pyhangtrace.model.groups import GroupWait, MpiFacts, ProcessGroupFacts
 from pyhangtrace.model.host import CgroupFacts, HostFacts, MappedFile
 from pyhangtrace.model.kinds import SourceState
+from pyhangtrace.model.logs import LogMark
 from pyhangtrace.model.memory import MemoryFacts
 from pyhangtrace.model.nccl import NcclPicture
 from pyhangtrace.model.open_files import FdFacts, FileLock, IpcFacts, LockFile
@@ -102,6 +103,7 @@ class Evidence:
     groups: tuple[ProcessGroupFacts, ...] = ()
     group_waits: tuple[GroupWait, ...] = ()
     recorders: tuple[RecorderFacts, ...] = ()  # only where all that they hold was asked for
+    log_marks: tuple[LogMark, ...] = ()
     ras: RasAnswer | None = None
     nccl: tuple[NcclPicture, ...] = ()  # in order of time; empty where nobody has libnccl loaded
 

@@ -105,14 +105,28 @@ class Verdict:
     deadline: Deadline | None = None
 
 
+PHASE_ENDED = "done"
+
+
 class Phase(msgspec.Struct, frozen=True, kw_only=True, rename={"source": "from"}):
-    """What the workload is doing. (A struct, since the contract's name `from` cannot be a field's name.)"""
+    """What the workload is doing; `detail` PHASE_ENDED: it has done that, and what it does now is not known.
+
+    (A struct, since the contract's name `from` cannot be a field's name.)
+    """
 
     name: str
     detail: str | None = None
     rate_bytes_per_s: float | None = None
     eta_s: float | None = None
     source: str = "stack"
+
+    @property
+    def words(self) -> str:
+        """As a person says it: `weight loading (2 of 4 shards)`, `weight loading done`."""
+        name = self.name.replace("_", " ")
+        if self.detail is None or self.detail == PHASE_ENDED:
+            return f"{name} {self.detail or ''}".rstrip()
+        return f"{name} ({self.detail})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -63,8 +63,7 @@ def _header(report: Report) -> list[str]:
     elif members:
         parts.append(_pids([process.pid for process in members]))
     if workload.phase is not None:
-        detail = f" {workload.phase.detail}" if workload.phase.detail else ""
-        parts.append(workload.phase.name.replace("_", " ") + detail)
+        parts.append(workload.phase.words)
     parts.append(f"host {report.host}")
     parts.append(f"looked for {report.window_s:.1f} s")
     stopped = sum(report.cost.stopped_us.values())

@@ -366,7 +366,8 @@ def test_the_rate_is_that_of_the_moment_between_the_looks_at_the_files() -> None
 @pytest.mark.parametrize(("function", "told"), [("load_weights", True), ("execute_model", False)])
 def test_the_phase_has_the_progress_where_files_are_what_it_reads(function: str, told: bool) -> None:
     processes = [replace(process, memory=PLAIN) for process in b.ranks(2)]
-    looks = b.twice(*(b.sleeper(process.pid, frames=(b.py("read"), b.py(function))) for process in processes))
+    frames = (b.py("read"), b.py(function, "/venv/vllm/v1/worker/gpu_worker.py"))
+    looks = b.twice(*(b.sleeper(process.pid, frames=frames) for process in processes))
     shards = (
         shard(1, readers=(100,), positions=((100, 0, GIB // 2),), cached_before=0, cached_after=GIB // 2),
     )
