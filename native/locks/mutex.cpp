@@ -65,7 +65,10 @@ void Decoder::mutex() {
 
 // The memory may look like a locked mutex in each of its fields.
 void Decoder::unnamed_mutex() {
-  if (call_.op != futex_wait) {
+  // The C library asks the kernel itself: by syscall(3) only others do, and what their words mean nobody
+  // knows.
+  const bool own_futex = !frames_.empty() && frames_.front().function == "syscall";
+  if (call_.op != futex_wait || own_futex) {
     return;
   }
   const auto mutex = process_.reader.read_value<glibc::Mutex>(call_.word);

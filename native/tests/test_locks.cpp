@@ -341,6 +341,10 @@ TEST_CASE("a mutex nobody can name a frame of is recognised by its content, as a
     CHECK(plain.kind == Kind::futex);
     CHECK_FALSE(plain.owner);
   }
+  const std::vector<FrameHint> of_its_own{{"syscall", libc}, {"lock()", program}};
+  const Lock foreign = process.decode(call_of(futex_wait, 2), of_its_own);
+  CHECK(foreign.kind == Kind::futex);
+  CHECK_FALSE(foreign.owner);
 }
 
 TEST_CASE("rwlock: which word is slept on, the writer, and readers that hold it") {

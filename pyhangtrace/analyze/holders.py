@@ -217,15 +217,23 @@ def file_lock_holders(lock: FileLock, *, waiter: int) -> tuple[int, ...]:
     """Pids that hold it: the recorded one, or for a lock of an open file those whose descriptors carry it; where the
     kernel does not say so of descriptors, those who have the file open.
 
-    The one who took a flock may have ended, or have closed the file; whoever inherited the descriptor has it then.
+    The one who took a flock may have ended, or have closed the file; whoever inherited the descriptor has it then, and
+    nobody where that is on its way to another process.
     """
     carriers = _pids(holder.pid for holder in lock.holders)
     if lock.pid > 0:
-        inherited = lock.kind == "flock" and carriers and lock.pid not in carriers
-        return carriers if inherited else (lock.pid,)
+        passed_on = lock.kind == "flock" and (
+            (bool(carriers) and lock.pid not in carriers) or is_on_its_way(lock)
+        )
+        return carriers if passed_on else (lock.pid,)
     if carriers:
         return carriers
     return tuple(sorted({pid for pid in lock.openers if pid not in lock.waiters and pid != waiter}))
+
+
+def is_on_its_way(lock: FileLock) -> bool:
+    """Whether the taker of a flock has the file open, and by no descriptor of it the lock, nor has anybody else."""
+    return lock.kind == "flock" and not lock.holders and lock.pid in lock.openers
 
 
 def lock_file_of(scene: Scene, pid: int, path: str | None) -> LockFile | None:

@@ -130,6 +130,17 @@ def file_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | N
     if lock is None:
         return changed(waiting, basis=Confidence.LIKELY)
     held_by = holders.file_lock_holders(lock, waiter=sample.pid)
+    if holders.is_on_its_way(lock):
+        return changed(
+            waiting,
+            standing=Standing.OPAQUE,
+            basis=Confidence.POSSIBLE,
+            evidence=(
+                *draft.evidence,
+                f"kernel lock table: {lock.kind} on inode {lock.inode} taken by {lock.pid}, none of whose descriptors"
+                " carries it, nor one of anybody seen",
+            ),
+        )
     if not held_by:
         return changed(waiting, basis=Confidence.LIKELY)
     carried = lock.pid > 0 or bool(lock.holders)

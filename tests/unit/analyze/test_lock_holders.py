@@ -75,6 +75,15 @@ def test_processes_of_one_thread_that_want_each_others_files_are_a_proven_deadlo
     )
 
 
+def test_a_flock_that_no_descriptor_carries_has_no_known_holder() -> None:
+    taken = replace(lock(1, 100, 100), openers=(100,))
+    verdict = analyze(b.evidence([b.process(100)], b.twice(flock(100), file_locks=[taken]))).verdict
+    assert (verdict.state, verdict.culprits) == (State.UNKNOWN, ())
+    carried = replace(lock(1, 100, 100, holders=(100,)), openers=(100,))
+    verdict = analyze(b.evidence([b.process(100)], b.twice(flock(100), file_locks=[carried]))).verdict
+    assert verdict.state is State.HUNG
+
+
 def test_a_consumer_beside_the_only_thread_at_work_is_no_doubt_while_that_one_waits_for_a_day_long_sleep() -> (
     None
 ):

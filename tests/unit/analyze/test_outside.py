@@ -39,7 +39,14 @@ def state_of(processes: list[ProcessFacts], looks: tuple[Look, ...]) -> State:
 def behind_flock(pid: int, holder: int) -> tuple[Any, FdFacts, FileLock]:
     file = FdFacts(pid=pid, fd=9, kind=FdKind.FILE, target="/run/accept.lock", inode=7, device=1, mode="w")
     lock = FileLock(
-        kind="flock", access="write", pid=holder, device=1, inode=7, waiters=(pid,), openers=(holder,)
+        kind="flock",
+        access="write",
+        pid=holder,
+        device=1,
+        inode=7,
+        waiters=(pid,),
+        openers=(holder,),
+        holders=(Holder(pid=holder, fd=7, mode="rw"),),
     )
     return b.on_fd(pid, fd=9, syscall=b.FLOCK), file, lock
 
