@@ -13,6 +13,7 @@ from pyhangtrace.model.recording import (
     Metric,
     OffCpu,
     OffState,
+    PlaceFaults,
     RecordedProcess,
     RecordedThread,
     Recording,
@@ -31,6 +32,7 @@ from pyhangtrace.model.weighted import (
 Key = tuple[int, int]  # process, thread
 
 _NOT_SEEN = "[in no snapshot]"
+_IN_FAULT = -1  # what the kernel gives for a system call where a thread sleeps outside of one
 _TITLES = {
     Metric.FUTEX: "time in futex waits",
     Metric.OFFCPU: "time off the CPU",
@@ -167,28 +169,30 @@ def _fits(sample: StackSample, off: OffCpu) -> bool:
 
 def _faults(recording: Recording) -> Weighed:
     """Faults over the snapshots in which the thread ran or faulted: where it sleeps it does not fault."""
-    samples = _by_thread(recording.samples)
+    samples = _by_thread(
+        sample for sample in recording.samples if sample.on_cpu or sample.syscall == _IN_FAULT
+    )
     placed: dict[Key, int] = defaultdict(int)
     for place in recording.places:
         key = (place.pid, place.tid)
         count = place.minor + place.major
         placed[key] += count
-        active = [sample for sample in samples[key] if sample.state == "R" or sample.syscall == -1]
-        leaf = _note(f"[page faults in {_mapping(place.mapping)}]")
-        for _, frames, weight in _spread(key, count, active, recording.stacks):
+        leaf = _note(_mapped(place))
+        for _, frames, weight in _spread(key, count, samples[key], recording.stacks):
             yield key, (leaf, *frames), weight
     for thread in recording.threads:
         key = (thread.pid, thread.tid)
         rest = thread.minor_faults + thread.major_faults - placed[key]
         if rest > 0:
-            active = [sample for sample in samples[key] if sample.state == "R" or sample.syscall == -1]
-            yield from _spread(key, rest, active, recording.stacks)
+            yield from _spread(key, rest, samples[key], recording.stacks)
 
 
-def _mapping(mapping: str | None) -> str:
-    if mapping is None:
-        return "memory that is gone"
-    return mapping.rpartition("/")[2] if mapping else "anonymous memory"
+def _mapped(place: PlaceFaults) -> str:
+    if place.gone:
+        return "[page faults in memory that is gone]"
+    if place.mapping is None:
+        return "[page faults, mapping not known]"
+    return f"[page faults in {place.mapping.rpartition('/')[2] or 'anonymous memory'}]"
 
 
 def _spread(

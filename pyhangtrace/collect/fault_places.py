@@ -13,6 +13,8 @@ from pyhangtrace.model.recording import PlaceFaults
 from pyhangtrace.probes import events
 
 MAPPING_NAMES_TASK = "mapping names"
+GONE = "[gone]"  # no name of the kernel's: those in brackets are [heap], [stack], [vdso] and the like
+_GROWS = {"[heap]", "[stack]"}  # nothing else is put into the room beside them
 
 
 def mapping_names_task(
@@ -25,13 +27,26 @@ def mapping_names_task(
     for pid in pids:
         progress(pid)
         mappings = [(entry[0], entry[1], entry[7]) for entry in _native.maps(pid, state.proc_root)]
-        yield pid, {address: _most_of(mappings, address, address + size) for address in wanted[pid]}
+        yield pid, {address: only_mapping(mappings, address, address + size) for address in wanted[pid]}
 
 
-def _most_of(mappings: Sequence[tuple[int, int, str]], start: int, end: int) -> str | None:
-    overlaps = [(min(end, last) - max(start, first), name) for first, last, name in mappings]
-    most, name = max(overlaps, default=(0, ""))
-    return printable(name) if most > 0 else None
+def only_mapping(mappings: Sequence[tuple[int, int, str]], start: int, end: int) -> str | None:
+    """The name of the one thing that can have been touched there; "" for anonymous memory, `GONE` if nothing is mapped
+    there now, None if it may have been more than one: several have a part of it, or a part that is free now can have
+    been anything.
+    """
+    overlaps = [
+        (min(end, last) - max(start, first), name)
+        for first, last, name in mappings
+        if first < end and last > start
+    ]
+    if not overlaps:
+        return GONE
+    names = {name for _, name in overlaps}
+    covered = sum(length for length, _ in overlaps) == end - start
+    if len(names) > 1 or not (covered or names <= _GROWS):
+        return None
+    return printable(names.pop())
 
 
 def named(counted: Counted, reader: GuardedReader, *, deadline_s: float) -> tuple[PlaceFaults, ...]:
@@ -43,14 +58,19 @@ def named(counted: Counted, reader: GuardedReader, *, deadline_s: float) -> tupl
         return ()
     size = 1 << events.PLACE_SHIFT
     answers = reader.run(MAPPING_NAMES_TASK, sorted(wanted), (dict(wanted), size), deadline_s=deadline_s)
-    return tuple(
-        PlaceFaults(
-            pid=pid,
-            tid=tid,
-            address=address,
-            mapping=answers.values.get(pid, {}).get(address),
-            minor=minor,
-            major=major,
+    found = []
+    for pid, tid, address, minor, major in counted.places:
+        name = answers.values.get(pid, {}).get(address)
+        gone = name == GONE
+        found.append(
+            PlaceFaults(
+                pid=pid,
+                tid=tid,
+                address=address,
+                mapping=None if gone else name,
+                minor=minor,
+                major=major,
+                gone=gone,
+            )
         )
-        for pid, tid, address, minor, major in counted.places
-    )
+    return tuple(found)

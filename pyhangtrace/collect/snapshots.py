@@ -11,6 +11,7 @@ from pyhangtrace.collect import stacks
 from pyhangtrace.collect.guarded import GuardedReader
 from pyhangtrace.collect.procfs import PROC
 from pyhangtrace.collect.stacks import CaptureOptions
+from pyhangtrace.model.kinds import StackFrom
 from pyhangtrace.model.recording import FaultCount, StackSample
 from pyhangtrace.model.stacks import Frame
 from pyhangtrace.model.threads import ThreadSample
@@ -110,5 +111,7 @@ class Snapshots:
                 address=thread.lock.uaddr if thread.lock is not None else None,
                 slices=thread.slices,
                 whole=thread.stack_complete and not thread.moved and not thread.unmerged_python,
+                # Any other rung reads a thread that has lost the CPU since, and may sleep by then.
+                on_cpu=thread.running and thread.stack_from is StackFrom.PERF,
             )
         )

@@ -118,7 +118,7 @@ class OffCpu:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlaceFaults:
     """Page faults of one thread in 2 MiB of addresses, and what is mapped there: a path, "[heap]", "" for anonymous
-    memory, None if that is not known.
+    memory, None if that is not known or more than one thing. `gone`: nothing is mapped there any more.
     """
 
     pid: int
@@ -127,6 +127,7 @@ class PlaceFaults:
     mapping: str | None
     minor: int
     major: int
+    gone: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +149,8 @@ class TimedEvent:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackSample:
     """Where a thread was in one snapshot. `stack` is an index of `Recording.stacks`; `slices` the scheduler's count of
-    how often it has run: while that stays, it has not. `whole`: the stack is complete and of one moment.
+    how often it has run: while that stays, it has not. `whole`: the stack is complete and of one moment. `on_cpu`: the
+    stack was sampled while the thread ran.
     """
 
     at_s: float
@@ -161,6 +163,7 @@ class StackSample:
     address: int | None = None  # the futex word it waits on
     slices: int | None = None
     whole: bool = True
+    on_cpu: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -68,6 +68,38 @@ def test_faults_belong_to_where_it_ran_and_to_what_is_mapped() -> None:
     assert shown.total == 12
 
 
+def test_faults_are_on_no_stack_of_a_thread_that_may_have_slept() -> None:
+    made = recording(Metric.FAULTS)
+    # It was about to run when it was looked at, and slept when its stack was read.
+    unsure = tuple(replace(sample, on_cpu=False) for sample in made.samples)
+    found = weights(profile(replace(made, samples=unsure)))
+    assert found[200, ("[in no snapshot]", "[page faults in model.bin]")] == 5
+    assert found[200, ("[in no snapshot]",)] == 7
+    assert len(found) == 2
+    faulting = tuple(replace(s, syscall=-1) if (s.pid, s.at_s) == (200, 1.0) else s for s in unsure)
+    found = weights(profile(replace(made, samples=faulting)))
+    assert found == {
+        (200, (*functions(*REDUCES), "[page faults in model.bin]")): 5,
+        (200, functions(*REDUCES)): 7,
+    }
+
+
+@pytest.mark.parametrize(
+    ("mapping", "gone", "leaf"),
+    [
+        ("", False, "[page faults in anonymous memory]"),
+        ("[heap]", False, "[page faults in [heap]]"),
+        (None, False, "[page faults, mapping not known]"),
+        (None, True, "[page faults in memory that is gone]"),
+    ],
+)
+def test_what_is_not_known_of_a_place_is_said(mapping: str | None, gone: bool, leaf: str) -> None:
+    made = recording(Metric.FAULTS)
+    places = tuple(replace(place, mapping=mapping, gone=gone) for place in made.places)
+    found = weights(profile(replace(made, places=places)))
+    assert found[200, ("<module>", "step; <b>", leaf)] == 5
+
+
 def test_a_comparison_matches_stacks_of_equal_rank_and_thread() -> None:
     before = recording()
     words = (replace(before.words[0], wait_s=0.3),)

@@ -136,15 +136,15 @@ def recording(metric: Metric = Metric.FUTEX) -> Recording:
         stacks=(WAITS, RUNS, REDUCES, (native("start_thread"),)),
         samples=(
             sample(0.0, 100, 0, state="S", syscall=202, address=WORD, slices=1),
-            sample(0.0, 200, 1, state="R", slices=5),
+            sample(0.0, 200, 1, state="R", slices=5, on_cpu=True),
             sample(0.5, 100, 0, state="S", syscall=202, address=WORD, slices=2),
-            sample(0.5, 200, 1, state="R", slices=6),
+            sample(0.5, 200, 1, state="R", slices=6, on_cpu=True),
             sample(1.0, 100, 3, state="S", syscall=202, address=WORD, slices=3),
             sample(1.0, 200, 2, state="S", syscall=202, address=OTHER_WORD, slices=7),
             sample(1.5, 100, 2, state="S", syscall=202, address=OTHER_WORD, slices=4),
             sample(1.5, 200, 2, state="S", syscall=202, address=OTHER_WORD, slices=7),
             sample(2.0, 100, 2, state="S", syscall=202, address=OTHER_WORD, slices=4),
-            sample(2.0, 200, 1, state="R", slices=9),
+            sample(2.0, 200, 1, state="R", slices=9, on_cpu=True),
         ),
         fault_counts=(
             FaultCount(at_s=0.0, pid=200, minor=100, major=1),
