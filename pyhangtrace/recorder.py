@@ -5,6 +5,7 @@ The order: find the job, start the probes, look once, watch until the window is 
 
 from __future__ import annotations
 
+import os
 import platform
 import signal
 import threading
@@ -12,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from pyhangtrace import __version__
 from pyhangtrace.analyze import analyze
@@ -20,6 +22,7 @@ from pyhangtrace.collect import (
     fault_places,
     host,
     nccl,
+    newborn,
     process_groups,
     procfs,
     recorded_threads,
@@ -103,7 +106,7 @@ class _Run:
                     raise _unavailable(why)
             assert opened_at is not None
             many = f"{len(members)} processes" if len(members) != 1 else f"pid {members[0]}"
-            with _interruptible() as stop:
+            with interruptible() as stop:
                 self.progress(f"recording {many} for {self.options.window_s:g} s, or until Ctrl-C")
                 groups, read_at = self._groups(), time.monotonic()
                 seen = Snapshots(
@@ -115,6 +118,7 @@ class _Run:
                 seen.until(opened_at + self.options.window_s, stop=stop)
             counted = probes.finish(deadline_s=_ANSWER_S, communicators=communicators)
             after, passed_s = self._groups(), time.monotonic() - read_at
+        children = newborn.status(found.table, procfs.read_table(procfs.PROC), members, os.getpid())
         if isinstance(counted, SourceStatus):
             raise _unavailable(counted)
         found.seen.append(self._look(found.seen[0]))
@@ -126,7 +130,9 @@ class _Run:
             proc_root=procfs.PROC,
         )
         report = analyze(found.evidence(unkillable=self.reader.usage().unkillable))
-        return self._recording(report, counted, seen, _progress_of(groups, after, passed_s), opened_at)
+        return self._recording(
+            report, counted, seen, _progress_of(groups, after, passed_s), opened_at, children
+        )
 
     def _functions(self, members: Sequence[int]) -> dict[int, list[Found]]:
         return called_functions.find(
@@ -193,6 +199,7 @@ class _Run:
         seen: Snapshots,
         collectives: tuple[CollectiveCount, ...],
         opened_at: float,
+        children: SourceStatus,
     ) -> Recording:
         services = {
             (process.pid, thread.tid): thread.service
@@ -234,7 +241,7 @@ class _Run:
             fault_counts=tuple(seen.fault_counts),
             collectives=collectives,
             lost=lost,
-            coverage=counted.coverage,
+            coverage=(*counted.coverage, children),
             cost=RecordingCost(
                 ready_s=round(opened_at - self.began, 3),
                 attached_s=round(counted.attached_s, 3),
@@ -247,22 +254,29 @@ class _Run:
 
 
 @contextmanager
-def _interruptible() -> Iterator[threading.Event]:
-    """An event that the first Ctrl-C sets; a second one interrupts as ever."""
+def interruptible() -> Iterator[threading.Event]:
+    """An event that the first Ctrl-C or SIGTERM sets; a second one ends the program as ever."""
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
+    before: dict[signal.Signals, Any] = {}
+
+    def as_before() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
     def interrupted(_number: int, _frame: object) -> None:
         stop.set()
-        signal.signal(signal.SIGINT, before)
+        as_before()
 
-    before = signal.signal(signal.SIGINT, interrupted)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        before[number] = signal.getsignal(number)
+        signal.signal(number, interrupted)
     try:
         yield stop
     finally:
-        signal.signal(signal.SIGINT, before)
+        as_before()
 
 
 def _unavailable(why: SourceStatus) -> NotSupported:

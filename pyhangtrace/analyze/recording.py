@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from pyhangtrace.analyze.calls import Meaning, recognise
 from pyhangtrace.model.kinds import FoundBy, FrameKind, Role
+from pyhangtrace.model.quantities import times
 from pyhangtrace.model.recording import (
     EventKind,
     Metric,
@@ -169,9 +170,7 @@ def _fits(sample: StackSample, off: OffCpu) -> bool:
 
 def _faults(recording: Recording) -> Weighed:
     """Faults over the snapshots in which the thread ran or faulted: where it sleeps it does not fault."""
-    samples = _by_thread(
-        sample for sample in recording.samples if sample.on_cpu or sample.syscall == _IN_FAULT
-    )
+    samples = _by_thread(sample for sample in recording.samples if _can_fault(sample))
     placed: dict[Key, int] = defaultdict(int)
     for place in recording.places:
         key = (place.pid, place.tid)
@@ -185,6 +184,13 @@ def _faults(recording: Recording) -> Weighed:
         rest = thread.minor_faults + thread.major_faults - placed[key]
         if rest > 0:
             yield from _spread(key, rest, samples[key], recording.stacks)
+
+
+def _can_fault(sample: StackSample) -> bool:
+    """Whether the stack is of a moment in which the thread ran, or slept outside of a system call: a stopped one
+    does not sleep.
+    """
+    return sample.on_cpu or (sample.syscall == _IN_FAULT and sample.state in ("S", "D"))
 
 
 def _mapped(place: PlaceFaults) -> str:
@@ -301,8 +307,8 @@ def _waker(process: RecordedProcess, names: Mapping[int, str]) -> str:
     top = max(named or process.wakers, key=lambda waker: waker.count)
     by = names.get(top.tid, str(top.tid))
     if top.woke is None:
-        return f"{by}, {top.count} times"
-    return f"{by} woke {names.get(top.woke, str(top.woke))} {top.count} times"
+        return f"{by}, {times(top.count)}"
+    return f"{by} woke {names.get(top.woke, str(top.woke))} {times(top.count)}"
 
 
 def _sampled_io_wait(recording: Recording, pid: int) -> float | None:
@@ -332,14 +338,14 @@ def _collectives(recording: Recording, pid: int) -> tuple[float | None, str]:
 
 def _calls(recording: Recording, pid: int) -> str:
     """The functions in which most time was spent: `MPI_Allreduce 120 times, 1.50 s`."""
-    times: Counter[str] = Counter()
+    calls: Counter[str] = Counter()
     spent: dict[str, float] = defaultdict(float)
     for each in recording.calls:
         if each.pid == pid:
-            times[each.function] += each.calls
+            calls[each.function] += each.calls
             spent[each.function] += each.call_s
     most = sorted(spent, key=lambda name: (-spent[name], name))[:_MOST_CALLS]
-    return "; ".join(f"{name} {times[name]} times, {spent[name]:.3f} s" for name in most)
+    return "; ".join(f"{name} {times(calls[name])}, {spent[name]:.3f} s" for name in most)
 
 
 def _last_seen(recording: Recording, pid: int) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import click
 
@@ -12,6 +15,7 @@ from pyhangtrace import __version__
 from pyhangtrace.model.errors import HangtraceError
 
 EXIT_INTERNAL = 70
+EXIT_BROKEN_PIPE = 141  # what a shell says of a program that SIGPIPE has ended
 
 # Loaded when asked for, so that `--help` does not pay for what it does not use.
 _COMMANDS = {
@@ -27,8 +31,30 @@ _COMMANDS = {
 }
 
 
+class _ReaderGone(Exception):
+    """The reader of our output went away. Not an OSError: of those click makes exit code 1, which means a hang."""
+
+
+@contextlib.contextmanager
+def _told_apart() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError as error:
+        raise _ReaderGone from error
+
+
 class LazyGroup(click.Group):
     """A group whose commands are imported by name; each module has one called `command`."""
+
+    def make_context(self, *arguments: Any, **options: Any) -> click.Context:
+        """As click does, but for a pipe that was closed: `--help` is printed here."""
+        with _told_apart():
+            return super().make_context(*arguments, **options)
+
+    def invoke(self, ctx: click.Context) -> object:
+        """As click does, but for a pipe that was closed."""
+        with _told_apart():
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All names, in the order a newcomer wants them."""
@@ -75,10 +101,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if error.help:
             click.echo(error.help, err=True)
         return error.exit_code
-    except BrokenPipeError:
-        # The reader of our output went away (`| head`): not a failure of ours, but nothing more can be written.
-        sys.stderr.close()
-        return 0
+    except _ReaderGone:  # `| head`
+        # What is still buffered would be a failure again when the interpreter ends.
+        with contextlib.suppress(OSError, ValueError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, sys.stdout.fileno())
+            os.close(nowhere)
+        return EXIT_BROKEN_PIPE
     except Exception as error:  # noqa: BLE001 - the last line of defence: a sentence instead of a traceback
         import traceback
 

@@ -62,7 +62,9 @@ _EXIT_CODES = (
     ("5", "no such process"),
     ("6", "a feature asked for by name is not available here"),
     ("70", "internal error"),
+    ("74", "a file or standard output could not be written"),
     ("130", "interrupted, after detaching cleanly"),
+    ("141", "whoever read standard output has closed it, as if ended by SIGPIPE"),
 )
 
 

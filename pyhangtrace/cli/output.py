@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from pyhangtrace.model.errors import UsageError
+from pyhangtrace.model.errors import OutputFailed, UsageError
 from pyhangtrace.model.kinds import Role, State
 from pyhangtrace.render.registry import (
     FORMATS,
@@ -21,10 +21,13 @@ from pyhangtrace.render.registry import (
 )
 
 if TYPE_CHECKING:
+    from pyhangtrace.model.recording import Metric
     from pyhangtrace.render.result import RecordResult, Result
 
 EXIT_HANG = 1
 EXIT_PARTIAL = 3
+
+_METRICS = {"futex": "no futex wait", "offcpu": "no time off the CPU", "faults": "no page fault"}
 
 T = TypeVar("T")
 Function = TypeVar("Function", bound=Callable[..., object])
@@ -64,7 +67,10 @@ def _writable(name: str) -> Path:
 
 
 def deliver(result: Result, outputs: list[tuple[Path, Format[Result]]], *, as_json: bool) -> None:
-    """Writes the files, then the terminal's part: JSON if asked for, else the page unless only files were wanted."""
+    """Writes the files, then the terminal's part: JSON if asked for, else the page unless only files were wanted.
+
+    Raises OutputFailed once everything that can be written is; where a file cannot, the page is shown in any case.
+    """
     _deliver(result, outputs, _print, as_json=as_json)
 
 
@@ -72,28 +78,49 @@ def deliver_recording(
     result: RecordResult, outputs: list[tuple[Path, Format[RecordResult]]], *, as_json: bool
 ) -> None:
     """As `deliver`, for a recording."""
+    if not any(stack.weight > 0 for stack in result.profile.stacks):
+        for path, entry in outputs:
+            if entry.weighed:
+                click.echo(_nothing_to_weigh(path, result.recording.metric), err=True)
     _deliver(result, outputs, _print_recording, as_json=as_json)
+
+
+def _nothing_to_weigh(path: Path, metric: Metric) -> str:
+    others = ", ".join(f"--metric {other}" for other in _METRICS if other != metric.value)
+    return f"{path} has no stacks: there was {_METRICS[metric.value]} in the window. Others are recorded with {others}"
 
 
 def _deliver(
     result: T, outputs: list[tuple[Path, Format[T]]], show: Callable[[T, bool], None], *, as_json: bool
 ) -> None:
+    failed: list[str] = []
     for path, entry in outputs:
         try:
             path.write_bytes(entry.write(result))
         except OSError as error:
-            raise UsageError(f"cannot write {str(path)!r}: {error.strerror}") from error
-        click.echo(f"wrote {path}", err=True)
-    if not as_json and outputs:
-        return
+            failed.append(f"cannot write {str(path)!r}: {error.strerror}")
+        else:
+            click.echo(f"wrote {path}", err=True)
+    if as_json or failed or not outputs:
+        try:
+            _to_terminal(result, show, as_json=as_json)
+        except OutputFailed as error:
+            failed.append(error.summary)
+            if not outputs:
+                raise
+    if failed:
+        raise OutputFailed("; ".join(failed))
+
+
+def _to_terminal(result: T, show: Callable[[T, bool], None], *, as_json: bool) -> None:
     if sys.stdout is None:
-        raise UsageError("there is no standard output to write to", "Give a file: -o report.txt")
+        raise OutputFailed("there is no standard output to write to", "Give a file: -o report.txt")
     try:
         show(result, as_json)
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise UsageError(f"cannot write to standard output: {error.strerror}") from error
+        raise OutputFailed(f"cannot write to standard output: {error.strerror}") from error
 
 
 def _print(result: Result, as_json: bool) -> None:  # noqa: FBT001 - called as a value

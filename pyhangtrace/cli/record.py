@@ -10,6 +10,7 @@ import click
 from pyhangtrace.cli.arguments import process_ids, seconds
 from pyhangtrace.cli.output import check_recording_outputs, deliver_recording, recording_output_option
 from pyhangtrace.model.errors import UsageError
+from pyhangtrace.render.registry import RECORDING_FORMATS
 
 if TYPE_CHECKING:
     from pyhangtrace.model.recording import Recording
@@ -54,7 +55,7 @@ def families(_context: click.Context, _parameter: click.Parameter, value: str) -
     "earlier",
     metavar="FILE.hang",
     type=click.Path(),
-    help="Compare with an earlier recording, saved with -o FILE.hang.",
+    help="Compare with an earlier recording, saved with -o FILE.hang: in the files of stacks that -o names.",
 )
 @click.option(
     "--uprobes",
@@ -79,7 +80,8 @@ def command(
     ends them, page faults, signals, exits and block I/O by eBPF probes that sum up in the kernel, stacks by
     looking from outside.
 
-    Ctrl-C ends the window early. Nobody is stopped, signalled or written to. Needs root and the system's bcc.
+    Ctrl-C or SIGTERM ends the window early. Nobody is stopped, signalled or written to. Needs root and the system's
+    bcc.
     """
     files = check_recording_outputs(outputs)
     from pyhangtrace.model.recording import Metric
@@ -90,6 +92,9 @@ def command(
             f"{earlier!r} was recorded with --metric {before.metric.value}",
             "Only futex waits are in every recording.",
         )
+    if before is not None and not any(entry.weighed for _, entry in files):
+        shown = " ".join(entry.suffix for entry in RECORDING_FORMATS if entry.weighed)
+        raise UsageError("--diff shows nothing without a file of stacks", f"Give one with -o: {shown}")
     from pyhangtrace.recorder import RecordOptions, record
 
     recording = record(

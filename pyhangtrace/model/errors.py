@@ -32,6 +32,12 @@ class NoSuchProcess(HangtraceError):
     exit_code = 5
 
 
+class OutputFailed(HangtraceError):
+    """What was found could not be written to a file or to standard output."""
+
+    exit_code = 74
+
+
 class NotSupported(HangtraceError):
     """A feature asked for by name is not available here."""
 

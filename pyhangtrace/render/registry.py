@@ -16,13 +16,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format(Generic[T]):
-    """One output format. `write` gives the whole file."""
+    """One output format. `write` gives the whole file. `weighed`: it shows the weighed stacks of a recording, and so
+    what has changed in them.
+    """
 
     name: str
     suffix: str
     content_type: str
     help: str
     write: Callable[[T], bytes]
+    weighed: bool = False
 
 
 # Each writer is imported when used: the table itself is read by `--help`, which should not wait for them.
@@ -177,6 +180,7 @@ RECORDING_FORMATS: tuple[Format[RecordResult], ...] = (
         content_type="text/html",
         help="one self-contained page with a flame graph of the metric",
         write=_recorded_html,
+        weighed=True,
     ),
     Format(
         name="folded",
@@ -184,6 +188,7 @@ RECORDING_FORMATS: tuple[Format[RecordResult], ...] = (
         content_type="text/plain",
         help="folded stacks, weighed by microseconds or faults",
         write=_recorded_folded,
+        weighed=True,
     ),
     Format(
         name="speedscope",
@@ -191,6 +196,7 @@ RECORDING_FORMATS: tuple[Format[RecordResult], ...] = (
         content_type="application/json",
         help="for speedscope.app and editors",
         write=_recorded_speedscope,
+        weighed=True,
     ),
     Format(
         name="trace",
@@ -205,6 +211,7 @@ RECORDING_FORMATS: tuple[Format[RecordResult], ...] = (
         content_type="application/gzip",
         help="for `go tool pprof` and what reads its format",
         write=_recorded_pprof,
+        weighed=True,
     ),
     Format(
         name="text",

@@ -202,7 +202,7 @@ def test_faults_say_what_is_mapped(target_program: Path, tmp_path: Path) -> None
         recorder.done()
     seen = load_recording(str(tmp_path / "r.hang"))
     assert 3000 <= sum(thread.minor_faults for thread in seen.threads) <= 3064
-    # By pieces of 2 MiB: of those at the edges of the pages another mapping may have the larger part.
+    # By pieces of 2 MiB: those at the edges of the pages may have another mapping, too.
     assert sum(place.minor for place in seen.places if place.mapping == "") >= 3000 - 2 * 512
     total = sum(thread.minor_faults + thread.major_faults for thread in seen.threads)
     assert profile(seen).total == total

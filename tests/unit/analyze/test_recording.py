@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pyhangtrace.analyze.recording import collective_spans, compared, profile, summarise
+from pyhangtrace.model.probes import WakerCount
 from pyhangtrace.model.recording import EventKind, Metric
 from pyhangtrace.model.weighted import StackProfile, Unit
 from tests.unit.render.recorded import REDUCES, WAITS, recording
@@ -76,6 +77,8 @@ def test_faults_are_on_no_stack_of_a_thread_that_may_have_slept() -> None:
     assert found[200, ("[in no snapshot]", "[page faults in model.bin]")] == 5
     assert found[200, ("[in no snapshot]",)] == 7
     assert len(found) == 2
+    stopped = tuple(replace(s, syscall=-1, state="T") for s in unsure)
+    assert weights(profile(replace(made, samples=stopped))) == found
     faulting = tuple(replace(s, syscall=-1) if (s.pid, s.at_s) == (200, 1.0) else s for s in unsure)
     found = weights(profile(replace(made, samples=faulting)))
     assert found == {
@@ -142,6 +145,13 @@ def test_rows_say_who_waits_longest_and_who_wakes() -> None:
     assert "3 waits that are in no sum by futex word" in summary.notes
     assert "pid 200 ended after 1.90 s" in summary.notes
     assert "pid 200 was sent SIGUSR1" in summary.notes
+
+
+def test_once_is_one_time() -> None:
+    made = recording()
+    first = replace(made.processes[0], wakers=(WakerCount(tid=101, woke=None, count=1),))
+    rows = summarise(replace(made, processes=(first, *made.processes[1:]))).rows
+    assert rows[0].waker == "helper, once"
 
 
 def test_a_service_thread_does_not_hide_who_works() -> None:

@@ -6,13 +6,16 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pyhangtrace.cli.main import main
 from pyhangtrace.model.codec import pack
-from tests.unit.render import sample
+from pyhangtrace.model.evidence import Evidence
+from pyhangtrace.model.recording import Metric, Recording
+from tests.unit.render import recorded, sample
 
 
 def run(*arguments: str, code: str = "") -> subprocess.CompletedProcess[str]:
@@ -119,11 +122,8 @@ def test_a_damaged_bundle_is_refused(tmp_path: Path) -> None:
     assert "not an evidence bundle" in done.stderr
 
 
-def test_output_into_a_closed_pipe_is_no_failure(tmp_path: Path) -> None:
-    bundle = tmp_path / "x.hang"
-    bundle.write_bytes(pack(sample.result().evidence))
-    call = f"main(['report', {str(bundle)!r}, '--json'])"
-    command = f"import sys; from pyhangtrace.cli.main import main; sys.exit({call})"
+def ended_reader(*arguments: str) -> tuple[int, str]:
+    command = f"import sys; from pyhangtrace.cli.main import main; sys.exit(main({list(arguments)!r}))"
     with subprocess.Popen(
         [sys.executable, "-c", command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -132,7 +132,23 @@ def test_output_into_a_closed_pipe_is_no_failure(tmp_path: Path) -> None:
         process.stdout.close()
         errors = process.stderr.read()
         process.wait(timeout=60)
-    assert "Traceback" not in errors
+    return process.returncode, errors
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["attach", "--help"], ["schema"]])
+def test_a_closed_pipe_ends_every_command_as_by_its_signal(arguments: list[str]) -> None:
+    assert ended_reader(*arguments) == (141, "")
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+@pytest.mark.parametrize("made", [sample.result().evidence, recorded.recording()], ids=["attach", "record"])
+def test_output_into_a_closed_pipe_ends_as_by_its_signal(
+    tmp_path: Path, made: Evidence | Recording, options: list[str]
+) -> None:
+    bundle = tmp_path / "x.hang"
+    bundle.write_bytes(pack(made))
+    # Not 1: that means a hang.
+    assert ended_reader("report", str(bundle), *options) == (141, "")
 
 
 @pytest.mark.parametrize("options", [[], ["--json"]])
@@ -144,10 +160,50 @@ def test_output_that_cannot_be_written_is_said(tmp_path: Path, options: list[str
         done = subprocess.run(
             command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False
         )
-    assert (done.returncode, "cannot write to standard output" in done.stderr) == (2, True)
+    assert (done.returncode, "cannot write to standard output" in done.stderr) == (74, True)
     closed = ["sh", "-c", 'exec "$@" >&-', "sh", *command]
     done = subprocess.run(closed, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
-    assert (done.returncode, "no standard output" in done.stderr) == (2, True)
+    assert (done.returncode, "no standard output" in done.stderr) == (74, True)
+
+
+@pytest.mark.parametrize("made", [sample.result().evidence, recorded.recording()], ids=["attach", "record"])
+def test_a_file_that_cannot_be_written_takes_no_other_with_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], made: Evidence | Recording
+) -> None:
+    bundle, folder, good = tmp_path / "x.hang", tmp_path / "is_a_folder.txt", tmp_path / "good.txt"
+    bundle.write_bytes(pack(made))
+    folder.mkdir()
+    assert main(["report", str(bundle), "-o", str(folder), "-o", str(good)]) == 74
+    shown = capsys.readouterr()
+    assert shown.out == good.read_text() != ""
+    assert f"cannot write '{folder}': Is a directory" in shown.err
+    assert main(["report", str(bundle), "-o", str(good)]) == 0
+    assert capsys.readouterr().out == ""
+
+
+def test_a_difference_that_no_output_shows_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bundle = tmp_path / "x.hang"
+    bundle.write_bytes(pack(recorded.recording()))
+    nobody = str((1 << 22) + 1)
+    for outputs in ([], ["-o", str(tmp_path / "a.txt"), "-o", str(tmp_path / "a.trace.json")]):
+        assert main(["record", nobody, "--diff", str(bundle), *outputs]) == 2
+        assert "--diff shows nothing" in capsys.readouterr().err
+    # With one that does it goes on to look for the process.
+    assert main(["record", nobody, "--diff", str(bundle), "-o", str(tmp_path / "a.folded")]) == 5
+
+
+def test_an_empty_file_of_stacks_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bundle, folded = tmp_path / "x.hang", tmp_path / "x.folded"
+    nothing = replace(recorded.recording(Metric.FUTEX), threads=(), words=())
+    for made, said in ((nothing, True), (recorded.recording(), False)):
+        bundle.write_bytes(pack(made))
+        assert main(["report", str(bundle), "-o", str(folded), "-o", str(tmp_path / "x.txt")]) == 0
+        errors = capsys.readouterr().err
+        assert (f"{folded} has no stacks: there was no futex wait" in errors) is said
+        assert "x.txt has no" not in errors
+        assert (folded.read_text() == "") is said
 
 
 def test_doctor_answers_with_a_fix_for_each_no(capsys: pytest.CaptureFixture[str]) -> None:
