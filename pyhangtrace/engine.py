@@ -337,7 +337,7 @@ class _Run:
         if self.memory is not None and self.found.host is not None:
             self.found.memory = self.memory.finish(
                 self.reader,
-                mapped=self.found.host.mappings,
+                mapped=self.found.host.maps,
                 shown=self.found.host.mapped,
                 reads=self._watch_reads(self.found.host.mappings),
                 deadline_s=self._left(_SHM_S),

@@ -91,7 +91,7 @@ def _watch(found: Findings, reader: GuardedReader, options: WeighOptions, progre
     if readable and not mapped and not locked:
         _refuse(found)
     shared = maps.shared_files(reader, mapped, deadline_s=_FILES_S)
-    mappings = {pid: files for pid, (_, files) in mapped.items()}
+    mappings = {pid: of_one.files for pid, of_one in mapped.items()}
     reads = loading.Watch(reader, mappings, readable, deadline_s=_FILES_S)
     window_began = time.monotonic()
     exact, walked = _walk(found, reader, readable, locked, options, progress)
@@ -100,7 +100,7 @@ def _watch(found: Findings, reader: GuardedReader, options: WeighOptions, progre
         time.sleep(pause)
     memory = watch.finish(
         reader,
-        mapped=mappings,
+        mapped=mapped,
         shown=shared,
         reads=reads,
         exact=exact,

@@ -32,6 +32,28 @@ def loading(
     return tuple(one for one in found if one is not None)
 
 
+def moved(files: Sequence[LoadedFile]) -> int:
+    """Bytes by which their readers got ahead."""
+    return max(_grown(files), _walked(files))
+
+
+def _grown(files: Sequence[LoadedFile]) -> int:
+    return sum(
+        max(0, file.cached_after - file.cached_before)
+        for file in files
+        if file.cached_before is not None and file.cached_after is not None
+    )
+
+
+def _walked(files: Sequence[LoadedFile]) -> int:
+    # The same bytes may be read by many; what they got through together is what their positions say of the furthest.
+    return sum(
+        max((end - start for _, start, end in file.positions), default=0)
+        for file in files
+        if any(end > start for _, start, end in file.positions)
+    )
+
+
 def _mask(path: str) -> str:
     folder, slash, name = path.rpartition("/")
     return folder + slash + _DIGITS.sub("*", name)
@@ -39,25 +61,15 @@ def _mask(path: str) -> str:
 
 def _progress(mask: str, files: list[LoadedFile], window: Window) -> Loading | None:
     users = tuple(sorted({pid for file in files for pid in (*file.readers, *file.mappers)}))
-    grown = sum(
-        max(0, file.cached_after - file.cached_before)
-        for file in files
-        if file.cached_before is not None and file.cached_after is not None
-    )
-    # The same bytes may be read by many; what they got through together is what their positions say of the furthest.
-    walked = sum(
-        max((end - start for _, start, end in file.positions), default=0)
-        for file in files
-        if any(end > start for _, start, end in file.positions)
-    )
-    moved = max(grown, walked)
+    grown, walked = _grown(files), _walked(files)
+    ahead = max(grown, walked)
     total = sum(file.size for file in files)
     cached = [file.cached_after for file in files]
     done = sum(value for value in cached if value is not None) if None not in cached else None
     current = [file for file in files if _under_way(file)]
-    if moved == 0:
+    if ahead == 0:
         return _still(mask, files, current, users, window, total=total, done=done)
-    rate = moved / window.seconds
+    rate = ahead / window.seconds
     left = total - done if done is not None and grown else _left_of(current)
     eta = left / rate if left is not None else None
     names = tuple(file.path.rpartition("/")[2] for file in current)

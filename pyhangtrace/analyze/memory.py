@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyhangtrace.analyze import memory_oom
-from pyhangtrace.analyze.loading import loading
+from pyhangtrace.analyze.loading import loading, moved
 from pyhangtrace.analyze.memory_books import books
 from pyhangtrace.analyze.memory_sums import Held, Sums, add_up, hold, members_of
 from pyhangtrace.analyze.memory_window import Window, window_of
@@ -14,11 +14,13 @@ from pyhangtrace.analyze.scene import Scene
 from pyhangtrace.model.kinds import MemoryMode, MemoryVerdict
 from pyhangtrace.model.memory import MemoryFacts
 from pyhangtrace.model.processes import ProcessFacts
-from pyhangtrace.model.quantities import size
+from pyhangtrace.model.quantities import plural, size
 from pyhangtrace.model.report import Cleared, MemoryFile, MemoryReport, OomVictim
 
 # A sum this many times above what can be there misleads whoever reads it.
 _ILLUSION = 2.0
+# A range whose lower end is below this part of the upper one is shown whole.
+_TIGHT = 0.8
 _LOW_SHARE = 0.05
 _FULL_STALL_PERCENT = 10.0
 _FULL_SHARE = 0.01  # of /dev/shm is free
@@ -31,6 +33,9 @@ THRASH_FAULTS_PER_S = 1000.0
 _FEW_FAULTS_PER_S = 100.0
 _COME_BACK = 0.3
 _OURS = 0.5
+_MANY_REFAULTS_PER_S = 1000.0
+_AHEAD = 2.0  # so many times what gets ahead is read
+_PAGE = 4096  # the least a page can have
 _SWAPPED_IN_PER_S = 100.0
 
 _MOST_FILES = 16
@@ -167,7 +172,10 @@ def _thrash(case: _Case) -> list[str]:
     window = case.window
     if window is None or window.refaulted is None or window.major_faults is None:
         return []
-    if window.major_faults < _FEW_FAULTS_PER_S or window.refaulted < _COME_BACK * window.major_faults:
+    by_faults = (
+        window.major_faults >= _FEW_FAULTS_PER_S and window.refaulted >= _COME_BACK * window.major_faults
+    )
+    if not by_faults and not _reads_again(case, window):
         return []
     if window.of == "the machine" and window.major_faults < _OURS * (window.host_major_faults or 0.0):
         return []  # others may be those whose pages come back
@@ -180,6 +188,22 @@ def _thrash(case: _Case) -> list[str]:
     if pressure is not None and pressure.io_some is not None:
         found.append(f"somebody waited for disks {pressure.io_some:.0f} % of the last 10 s")
     return found
+
+
+def _reads_again(case: _Case, window: Window) -> bool:
+    """With readahead one major fault brings in hundreds of pages: told by what is read, of which much had been there
+    before, and which is far more than anybody gets ahead by. A first reading has the one, a later one the other.
+    """
+    if not window.major_faults or window.read_bytes is None or window.refaulted is None:
+        return False
+    again = window.refaulted * _PAGE
+    if window.refaulted < _MANY_REFAULTS_PER_S or again < _OURS * window.read_bytes:
+        return False
+    facts = case.scene.evidence.memory
+    ahead = max(window.read_chars or 0.0, window.rss_grown / window.seconds)
+    if facts is not None:
+        ahead = max(ahead, moved(facts.loaded) / (facts.loaded_s or window.seconds))
+    return window.read_bytes > _AHEAD * ahead
 
 
 def _swaps(case: _Case) -> list[str]:
@@ -278,10 +302,10 @@ def _summary(case: _Case, verdict: MemoryVerdict) -> str:
     holds = _holds(held)
     if verdict is MemoryVerdict.RSS_ILLUSION:
         each = sums.mappers_rss // sums.mappers
-        return (
-            f"RSS {sums.mappers} x {size(each)} = {size(sums.mappers_rss)} is one set of pages mapped"
-            f" {sums.mappers} times: {holds}{available}"
-        )
+        what = f"is one set of pages mapped {sums.mappers} times"
+        if not _is_one_set(sums, held):
+            what = "counts pages again for each that maps them"
+        return f"RSS {sums.mappers} x {size(each)} = {size(sums.mappers_rss)} {what}: {holds}{available}"
     limit = f" of a limit of {size(cgroup.limit)}" if cgroup is not None and cgroup.limit else ""
     what = {
         MemoryVerdict.PRESSURE: "memory is short: ",
@@ -292,9 +316,22 @@ def _summary(case: _Case, verdict: MemoryVerdict) -> str:
 
 
 def _holds(held: Held) -> str:
+    return f"the group holds {_range(held)}"
+
+
+def _range(held: Held) -> str:
+    """What is there, and where to learn it better if that says little."""
     if held.mode is MemoryMode.PFN_UNION and held.complete:
-        return f"the group holds {size(held.low)}"
-    return f"the group holds at most {size(held.high)}"
+        return size(held.low)
+    if held.low < held.high * _TIGHT:
+        return f"{size(held.low)} to {size(held.high)}{'' if held.walked else ' (--exact tells)'}"
+    return f"at most {size(held.high)}"
+
+
+def _is_one_set(sums: Sums, held: Held) -> bool:
+    """Most of what is there is in the RSS of several."""
+    alone = held.unique if held.unique is not None else sums.anon
+    return 2 * alone <= held.high
 
 
 def _explanation(case: _Case) -> str:
@@ -302,11 +339,15 @@ def _explanation(case: _Case) -> str:
     sums, held, factor = case.sums, case.held, case.factor
     if sums is None or held is None or factor is None:
         return ""
-    exact = held.mode is MemoryMode.PFN_UNION and held.complete
-    amount = size(held.high) if exact else f"at most {size(held.high)}"
+    amount = _range(held)
     if sums.mappers > 1 and factor >= _ILLUSION:
         each = sums.mappers_rss // sums.mappers
-        return f"{sums.mappers} x {size(each)} of RSS is one set of pages: {size(sums.rss)} in sum, {amount} in memory"
+        what = (
+            "is one set of pages" if _is_one_set(sums, held) else "counts pages again for each that maps them"
+        )
+        smaller = sums.processes - sums.mappers
+        others = f" with {smaller} smaller {plural(smaller, 'process', 'processes')}" if smaller else ""
+        return f"{sums.mappers} x {size(each)} of RSS {what}: {size(sums.rss)} in sum{others}, {amount} in memory"
     if sums.processes == 1:
         return f"{size(sums.rss)} of RSS, {amount} in memory"
     return f"{sums.processes} processes, {size(sums.rss)} of RSS in sum, {amount} in memory"
@@ -366,7 +407,7 @@ def _cleared(case: _Case, verdict: MemoryVerdict) -> list[Cleared]:
             (
                 MemoryVerdict.OOM_KILLED,
                 "memory.oom",
-                f"{kills} OOM kills counted, none known to be of this job",
+                f"{kills} OOM {plural(kills, 'kill', 'kills')} counted, none known to be of this job",
             )
         )
     if not _pressure(case) and host.memory_available is not None and host.memory_total is not None:

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from pyhangtrace.model.host import CgroupFacts
 from pyhangtrace.model.memory import CgroupMemory
-from pyhangtrace.model.quantities import size
+from pyhangtrace.model.quantities import plural, size
 from pyhangtrace.model.report import BookEntry, CgroupBooks
 
 # What is this small a part of usage is no news: charges are taken in batches, one for each CPU.
@@ -96,5 +96,7 @@ def _remarks(
             f"{size(driver)} of device memory are mapped; what of it is pinned here counts for nobody"
         )
     if others:
-        found.append(f"{others} processes in it do not belong to the job")
+        found.append(
+            f"{others} {plural(others, 'process in it does', 'processes in it do')} not belong to the job"
+        )
     return found

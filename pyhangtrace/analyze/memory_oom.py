@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyhangtrace.analyze.scene import Scene
 from pyhangtrace.model.host import OomKill
 from pyhangtrace.model.kinds import Role
+from pyhangtrace.model.quantities import plural
 from pyhangtrace.model.report import OomVictim
 
 _SIGKILL = 9
@@ -43,7 +44,8 @@ def victims(scene: Scene) -> tuple[OomVictim, ...]:
                 name=process.comm,
                 ago_s=None,
                 limit_of=cgroup.path,
-                proof=f"ended by SIGKILL, and its control group counts {cgroup.oom_kills} OOM kills",
+                proof=f"ended by SIGKILL, and its control group counts {cgroup.oom_kills} OOM "
+                + plural(cgroup.oom_kills, "kill", "kills"),
             )
     return tuple(sorted(found.values(), key=lambda victim: (victim.ago_s or 0.0, victim.pid)))
 

@@ -1,19 +1,17 @@
 """What the members' figures add up to, and what the group really holds: a bracket, or what page tables say.
 
 RSS of processes that map the same pages adds up to many times what is there. What the group really holds lies
-between its anonymous pages plus the largest single file part, and its anonymous pages plus what the page cache
-holds of the distinct files mapped. `Mapped` of /proc/meminfo counts each page once, so a sum above it is
+between what certainly are different pages, and its anonymous pages plus what the page cache holds of the distinct
+files mapped. `Mapped` of /proc/meminfo counts each page once, so a sum above it is
 arithmetic, not an opinion.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from pyhangtrace.analyze.holders import forked_without_exec
 from pyhangtrace.analyze.scene import Scene
-from pyhangtrace.model.host import MappedFile
 from pyhangtrace.model.kinds import MemoryMode, Role
 from pyhangtrace.model.memory import ExactMemory
 from pyhangtrace.model.processes import ProcessFacts
@@ -21,13 +19,17 @@ from pyhangtrace.model.processes import ProcessFacts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sums:
-    """Over all members. `shared` is of files and shared memory, `hugetlb` of the pool, which RSS leaves out."""
+    """Over all members. `shared` is of files and shared memory, `hugetlb` of the pool, which RSS leaves out; `anon_low`
+    and `shared_low` are what cannot be fewer pages, `unread` the part of `shared` of those whose mappings are unknown.
+    """
 
     rss: int
     anon: int
     anon_low: int
     shared: int
     shared_max: int
+    shared_low: int
+    unread: int
     hugetlb: int
     hugetlb_max: int
     page_tables: int
@@ -48,6 +50,7 @@ class Held:
     unique: int | None = None
     outsiders: int | None = None
     pss: int | None = None
+    walked: bool = False  # the page tables of all, as asked for
 
 
 def members_of(scene: Scene) -> list[ProcessFacts]:
@@ -61,9 +64,12 @@ def members_of(scene: Scene) -> list[ProcessFacts]:
 
 def add_up(scene: Scene, members: Iterable[ProcessFacts]) -> Sums | None:
     """None if no member's memory is known."""
-    rss = anon = shared = shared_max = copied = count = 0
-    anon_low = hugetlb = hugetlb_max = page_tables = 0
+    rss = anon = shared = shared_max = shared_low = unread = count = 0
+    hugetlb = hugetlb_max = page_tables = 0
     maps: list[tuple[int, int]] = []
+    owners: list[tuple[ProcessFacts, int]] = []
+    facts = scene.evidence.memory
+    twice = dict(facts.mapped_twice) if facts is not None else {}
     for process in members:
         memory = process.memory
         if memory.rss is None:
@@ -79,20 +85,23 @@ def add_up(scene: Scene, members: Iterable[ProcessFacts]) -> Sums | None:
         hugetlb_max = max(hugetlb_max, memory.hugetlb or 0)
         page_tables += memory.page_tables or 0
         maps.append((own_shared, memory.rss))
-        if forked_without_exec(scene, process.pid) is not None:
-            # Pages not written since the fork are the parent's, counted again.
-            copied = max(copied, own_anon)
+        owners.append((process, own_anon))
+        if process.pid in twice:
+            # Each page that it maps again counts again in its own RSS.
+            shared_low = max(shared_low, own_shared - twice[process.pid])
         else:
-            anon_low += own_anon
+            unread += own_shared
     if not count:
         return None
     alike = [own_rss for own_shared, own_rss in maps if own_shared * 2 >= shared_max]
     return Sums(
         rss=rss,
         anon=anon,
-        anon_low=max(anon_low, copied),
+        anon_low=_different(owners),
         shared=shared,
         shared_max=shared_max,
+        shared_low=shared_low,
+        unread=unread,
         hugetlb=hugetlb,
         hugetlb_max=hugetlb_max,
         page_tables=page_tables,
@@ -102,13 +111,32 @@ def add_up(scene: Scene, members: Iterable[ProcessFacts]) -> Sums | None:
     )
 
 
+def _different(owners: list[tuple[ProcessFacts, int]]) -> int:
+    """Anonymous memory that is not the same in any case: of processes that one fork after the other may have copied
+    from one another, that of one. Pages not written since are in the RSS of all, also when the parent is long gone.
+    """
+    families: list[list[tuple[ProcessFacts, int]]] = []
+    for one in owners:
+        related = [family for family in families if any(_may_share(one[0], other) for other, _ in family)]
+        families = [family for family in families if family not in related]
+        families.append([one, *(member for family in related for member in family)])
+    return sum(max(anon for _, anon in family) for family in families)
+
+
+def _may_share(one: ProcessFacts, other: ProcessFacts) -> bool:
+    """False where an execve lies between them: it gives a process a new memory of its own."""
+    if one.stack_start is not None and other.stack_start is not None:
+        return one.stack_start == other.stack_start
+    return not one.exe or not other.exe or one.exe == other.exe
+
+
 def hold(scene: Scene, members: list[ProcessFacts], sums: Sums) -> Held:
     """The tightest that is known."""
     evidence = scene.evidence
     low, high = _bracket(scene, sums)
     exact = evidence.memory.exact if evidence.memory is not None else None
     if exact is not None:
-        return _exact(exact, low, high)
+        return replace(_exact(exact, low, high), walked=True)
     shares = [process.memory for process in members if process.memory.rss is not None]
     if shares and all(memory.pss is not None for memory in shares):
         pss = sum(memory.pss or 0 for memory in shares)
@@ -165,22 +193,35 @@ def _shared(pss: int, unique: int | None, members: int) -> int | None:
 
 
 def _bracket(scene: Scene, sums: Sums) -> tuple[int, int]:
-    host = scene.evidence.host
-    # A process that maps a page twice counts it twice in its own RSS; `Mapped` of the machine does not.
-    mapped_once = sums.shared_max if host.memory_mapped is None else min(sums.shared_max, host.memory_mapped)
+    host, facts = scene.evidence.host, scene.evidence.memory
+    mapped_once = sums.shared_low if host.memory_mapped is None else min(sums.shared_low, host.memory_mapped)
     low = sums.anon_low + mapped_once + sums.hugetlb_max
-    resident = _resident(scene.evidence.mapped_files)
-    cap = sums.shared if resident is None else min(sums.shared, max(resident, sums.shared_max))
+    cap = sums.shared
+    resident = _resident(scene)
+    if resident is not None and facts is not None and facts.unlisted is not None:
+        cap = min(cap, max(resident + facts.unlisted + sums.unread, sums.shared_low))
     if host.memory_mapped is not None and sums.shared_max <= host.memory_mapped:
         cap = min(cap, host.memory_mapped)
-    pool = scene.evidence.memory.hugetlb_in_use if scene.evidence.memory is not None else None
+    pool = facts.hugetlb_in_use if facts is not None else None
     pooled = sums.hugetlb if pool is None else max(sums.hugetlb_max, min(sums.hugetlb, pool))
     high = sums.anon + cap + pooled
     return min(low, high), high
 
 
-def _resident(files: tuple[MappedFile, ...]) -> int | None:
-    distinct = {(file.device, file.inode): file.resident for file in files}
-    if not distinct or any(value is None for value in distinct.values()):
-        return None
-    return sum(value for value in distinct.values() if value is not None)
+def _resident(scene: Scene) -> int | None:
+    """What members can have in memory of the files listed; None where it is not known of one of them."""
+    facts = scene.evidence.memory
+    mapped: dict[tuple[int, int], int] = {}
+    for device, inode, _, amount in facts.mapped if facts is not None else ():
+        mapped[(device, inode)] = mapped.get((device, inode), 0) + amount
+    total = 0
+    for file in scene.evidence.mapped_files:
+        if file.kind == "hugetlb":
+            continue  # in no RSS
+        known = [
+            value for value in (file.resident, mapped.get((file.device, file.inode))) if value is not None
+        ]
+        if not known:
+            return None
+        total += min(known)
+    return total

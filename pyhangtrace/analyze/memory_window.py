@@ -50,6 +50,17 @@ class Window:
         known = [rates.read_bytes for rates in self.processes.values() if rates.read_bytes is not None]
         return sum(known) if known else None
 
+    @property
+    def read_chars(self) -> float | None:
+        """Of all members together, by system calls."""
+        known = [rates.read_chars for rates in self.processes.values() if rates.read_chars is not None]
+        return sum(known) if known else None
+
+    @property
+    def rss_grown(self) -> int:
+        """Bytes by which members grew within the window."""
+        return sum(max(0, rates.rss_grown or 0) for rates in self.processes.values())
+
 
 def window_of(facts: MemoryFacts | None, cgroup_path: str | None) -> Window | None:
     """None without counters at two moments."""

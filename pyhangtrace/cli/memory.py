@@ -84,8 +84,13 @@ def command(
     if as_json or not files:
         if sys.stdout is None:
             raise UsageError("there is no standard output to write to", "Give a file: -o memory.txt")
-        sys.stdout.buffer.write(_content(answer, as_json=as_json, color=wants_color()))
-        sys.stdout.buffer.flush()
+        try:
+            sys.stdout.buffer.write(_content(answer, as_json=as_json, color=wants_color()))
+            sys.stdout.buffer.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise UsageError(f"cannot write to standard output: {error.strerror}") from error
     whole = answer.memory.complete and all(
         process.problem in (None, "gone", "zombie") for process in answer.processes
     )

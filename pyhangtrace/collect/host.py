@@ -24,6 +24,7 @@ class Host:
     mapped: tuple[MappedFile, ...]
     frameworks: Mapping[int, tuple[str, ...]]
     mappings: Mapping[int, Sequence[maps.FileMapping]]  # big files, by process
+    maps: Mapping[int, maps.ProcessMaps]
     coverage: tuple[SourceStatus, ...]
 
 
@@ -57,6 +58,7 @@ def collect(
         gpus=devices,
         mapped=shared,
         frameworks=frameworks,
-        mappings={pid: files for pid, (_, files) in mapped.items()},
+        mappings={pid: maps_of_one.files for pid, maps_of_one in mapped.items()},
+        maps=mapped,
         coverage=(log, *devices.coverage),
     )

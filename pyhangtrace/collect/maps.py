@@ -8,9 +8,9 @@ import platform
 import re
 import stat
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
 from pyhangtrace.collect.mappings import device_of, mapped_files
@@ -51,7 +51,7 @@ _CACHESTAT_STEP = 256 << 20
 
 @dataclass(slots=True)
 class FileMapping:
-    """A file and how much of it one process maps, summed over its mappings."""
+    """A file and how much of it one process maps, summed over its mappings; `end` is the furthest byte mapped."""
 
     path: str
     device: int
@@ -59,20 +59,32 @@ class FileMapping:
     mapped: int
     shared: bool
     span: str  # name of one of its mappings in /proc/PID/map_files
+    end: int = 0
+
+
+class ProcessMaps(NamedTuple):
+    """One process: frameworks loaded, big files mapped, bytes mapped of all the others together, and how much of its
+    mappings shows parts of a file that another mapping of the same process shows too.
+    """
+
+    frameworks: tuple[str, ...]
+    files: list[FileMapping]
+    small: int = 0
+    twice: int = 0
 
 
 def maps_task(
     state: HelperState, pids: Sequence[int], argument: Any, progress: Progress
 ) -> Iterator[tuple[int, Any]]:
-    """Task: (frameworks loaded, big file mappings) of each process; `None` if refused."""
+    """Task: the `ProcessMaps` of each process; `None` if refused."""
     for pid in pids:
         progress(pid)
         content = read_bytes(f"{state.proc_root}/{pid}/maps")
         if content is None:
             yield pid, None
             continue
-        frameworks, files = parse(content)
-        yield pid, (frameworks, _with_names(files, f"{state.proc_root}/{pid}/root{_SHM}"))
+        found = parse(content)
+        yield pid, found._replace(files=_with_names(found.files, f"{state.proc_root}/{pid}/root{_SHM}"))
 
 
 def _with_names(files: list[FileMapping], folder: str) -> list[FileMapping]:
@@ -98,9 +110,10 @@ def _with_names(files: list[FileMapping], folder: str) -> list[FileMapping]:
     return kept
 
 
-def parse(content: bytes) -> tuple[tuple[str, ...], list[FileMapping]]:
-    """(frameworks, mapped files of a megabyte and more, and semaphores) from /proc/PID/maps."""
+def parse(content: bytes) -> ProcessMaps:
+    """From /proc/PID/maps; files of a megabyte and more, and semaphores, are listed."""
     files: dict[tuple[bytes, bytes], FileMapping] = {}
+    spans: dict[tuple[bytes, bytes], list[tuple[int, int]]] = {}
     names: set[bytes] = set()
     for match in mapped_files(content):
         path = match["path"]
@@ -108,9 +121,12 @@ def parse(content: bytes) -> tuple[tuple[str, ...], list[FileMapping]]:
         low, high = int(match["low"], 16), int(match["high"], 16)
         size = high - low
         key = (match["device"], match["inode"])
+        offset = int(match["offset"], 16)
+        spans.setdefault(key, []).append((offset, offset + size))
         known = files.get(key)
         if known is not None:
             known.mapped += size
+            known.end = max(known.end, offset + size)
             continue
         files[key] = FileMapping(
             path=printable(path.decode(errors="surrogateescape")),
@@ -119,30 +135,43 @@ def parse(content: bytes) -> tuple[tuple[str, ...], list[FileMapping]]:
             mapped=size,
             shared=match["rights"].endswith(b"s"),
             span=f"{low:x}-{high:x}",
+            end=offset + size,
         )
     found = {
         name for path in names for name, pattern in _LIBRARIES if pattern.match(path[path.rfind(b"/") + 1 :])
     }
     found.update(name for name, folder in _FOLDERS if any(folder in path for path in names))
     kept = [file for file in files.values() if file.mapped >= _SMALLEST or _is_semaphore(file)]
-    return tuple(sorted(found)), kept
+    return ProcessMaps(
+        frameworks=tuple(sorted(found)),
+        files=kept,
+        small=sum(file.mapped for file in files.values()) - sum(file.mapped for file in kept),
+        twice=sum(_overlap(parts) for parts in spans.values() if len(parts) > 1),
+    )
+
+
+def _overlap(parts: list[tuple[int, int]]) -> int:
+    """Bytes by which the parts of a file together are longer than what they cover."""
+    reached = again = 0
+    for start, end in sorted(parts):
+        again += max(0, min(end, reached) - start)
+        reached = max(reached, end)
+    return again
 
 
 def _is_semaphore(file: FileMapping) -> bool:
     return file.path.startswith(f"{_SHM}/sem.")
 
 
-def collect(
-    reader: GuardedReader, pids: Sequence[int], *, deadline_s: float
-) -> dict[int, tuple[tuple[str, ...], list[FileMapping]]]:
-    """(frameworks, big file mappings) by pid, where readable."""
+def collect(reader: GuardedReader, pids: Sequence[int], *, deadline_s: float) -> dict[int, ProcessMaps]:
+    """By pid, where readable."""
     answers = reader.run(MAPS_TASK, pids, deadline_s=deadline_s)
     return {pid: found for pid, found in answers.values.items() if found is not None}
 
 
 def shared_files(
     reader: GuardedReader,
-    mapped: Mapping[int, tuple[tuple[str, ...], list[FileMapping]]],
+    mapped: Mapping[int, ProcessMaps],
     *,
     deadline_s: float,
 ) -> tuple[MappedFile, ...]:
@@ -150,8 +179,8 @@ def shared_files(
     files: dict[tuple[int, int], FileMapping] = {}
     owners: dict[tuple[int, int], int] = {}  # whose mapping `files` has
     mappers: dict[tuple[int, int], set[int]] = {}
-    for pid, (_, mappings) in mapped.items():
-        for mapping in mappings:
+    for pid, maps in mapped.items():
+        for mapping in maps.files:
             key = (mapping.device, mapping.inode)
             mappers.setdefault(key, set()).add(pid)
             if key not in files or files[key].mapped < mapping.mapped:
@@ -249,6 +278,24 @@ def cached_bytes(descriptor: int, size: int, until: float) -> int | None:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def loaded(mapped: Mapping[int, tuple[tuple[str, ...], list[FileMapping]]]) -> dict[int, tuple[str, ...]]:
+def loaded(mapped: Mapping[int, ProcessMaps]) -> dict[int, tuple[str, ...]]:
     """Frameworks by pid."""
-    return {pid: names for pid, (names, _) in mapped.items()}
+    return {pid: maps.frameworks for pid, maps in mapped.items()}
+
+
+def unlisted(mapped: Mapping[int, ProcessMaps], shown: Iterable[MappedFile]) -> int:
+    """Bytes that all may have mapped of files which are not `shown`; big ones count once, whoever maps them."""
+    listed = {(file.device, file.inode) for file in shown}
+    sums: dict[tuple[int, int], tuple[int, int]] = {}
+    for maps in mapped.values():
+        for file in maps.files:
+            key = (file.device, file.inode)
+            if key not in listed:
+                size, end = sums.get(key, (0, 0))
+                # Other things than files may show different pages at the same place.
+                sums[key] = size + file.mapped, max(end, file.end if _is_file(file) else size + file.mapped)
+    return sum(maps.small for maps in mapped.values()) + sum(min(both) for both in sums.values())
+
+
+def _is_file(file: FileMapping) -> bool:
+    return not file.path.startswith("/dev/") or kind_of(file.path) != "file"

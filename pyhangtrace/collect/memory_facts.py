@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pyhangtrace.collect import cgroup_memory, cgroups, loading, memory_counters, shm_space
 from pyhangtrace.collect.cgroup_memory import CgroupPlace
 from pyhangtrace.collect.guarded import GuardedReader
-from pyhangtrace.collect.maps import FileMapping
+from pyhangtrace.collect.maps import FileMapping, ProcessMaps, unlisted
 from pyhangtrace.collect.procfs import PROC
 from pyhangtrace.model.host import CgroupFacts, MappedFile
 from pyhangtrace.model.memory import ExactMemory, MemoryCounters, MemoryFacts
@@ -42,7 +42,7 @@ class MemoryWatch:
         self,
         reader: GuardedReader,
         *,
-        mapped: Mapping[int, Sequence[FileMapping]],
+        mapped: Mapping[int, ProcessMaps],
         shown: Iterable[MappedFile],
         deadline_s: float,
         reads: loading.Watch | None = None,
@@ -51,6 +51,7 @@ class MemoryWatch:
         """What came of it, until now. Of the `shown` files it tells who maps how much of them. `reads` is of
         files that are being read, `exact` of a walk that was made beside.
         """
+        shown = tuple(shown)
         wanted = {(file.device, file.inode) for file in shown}
         last = self._read(round(self._clock() - self._began, 4))
         return MemoryFacts(
@@ -61,12 +62,14 @@ class MemoryWatch:
             loaded_s=reads.seconds if reads is not None else None,
             mapped=tuple(
                 (mapping.device, mapping.inode, pid, mapping.mapped)
-                for pid, mappings in sorted(mapped.items())
-                for mapping in mappings
+                for pid, maps in sorted(mapped.items())
+                for mapping in maps.files
                 if (mapping.device, mapping.inode) in wanted
             ),
+            mapped_twice=tuple((pid, maps.twice) for pid, maps in sorted(mapped.items())),
+            unlisted=unlisted(mapped, shown),
             driver=tuple(
-                (pid, size) for pid, mappings in sorted(mapped.items()) if (size := _of_devices(mappings))
+                (pid, size) for pid, maps in sorted(mapped.items()) if (size := _of_devices(maps.files))
             ),
             exact=exact,
             hugetlb_in_use=memory_counters.hugetlb_in_use(self._proc_root),

@@ -168,6 +168,7 @@ def _describe(
         state=row.state,
         started_s_ago=started,
         start_ticks=row.start_ticks,
+        stack_start=row.stack_start or None,
         pgid=row.pgid,
         sid=row.sid,
         tracer_pid=_first_number(status.get("TracerPid")) or None,

@@ -170,6 +170,9 @@ class MemoryFacts:
     loaded: tuple[LoadedFile, ...] = ()
     loaded_s: float | None = None  # between the two looks at those; None: the whole window
     mapped: tuple[tuple[int, int, int, int], ...] = ()  # device, inode, pid, bytes mapped
+    # pid, bytes of files that it maps more than once; of those alone whose mappings were read.
+    mapped_twice: tuple[tuple[int, int], ...] = ()
+    unlisted: int | None = None  # what all may have mapped of files that are not in `Evidence.mapped_files`
     driver: tuple[tuple[int, int], ...] = ()  # pid, bytes mapped of devices, by name
     exact: ExactMemory | None = None
     hugetlb_in_use: int | None = None

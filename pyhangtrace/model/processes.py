@@ -66,6 +66,7 @@ class ProcessFacts:
     state: str = "?"
     started_s_ago: float | None = None
     start_ticks: int = 0
+    stack_start: int | None = None  # execve places it by chance, fork leaves it where it is
     pgid: int | None = None
     sid: int | None = None
     tracer_pid: int | None = None

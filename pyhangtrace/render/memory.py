@@ -87,9 +87,9 @@ def _headline(memory: MemoryReport, style: Style) -> list[str]:
 def _group(memory: MemoryReport) -> Iterator[Row]:
     if memory.group_low is None or memory.group_high is None:
         return
-    amount = size(memory.group_high)
-    if memory.group_low != memory.group_high:
-        amount = f"{size(memory.group_low)} to {size(memory.group_high)}"
+    amount, least = size(memory.group_high), size(memory.group_low)
+    if least != amount:
+        amount = f"{least} to {amount}"
     part = "" if memory.complete else "; not all members were read"
     yield Row(label="holds", lines=(f"{amount} ({_MODES[memory.mode]}{part})",))
     if memory.rss_sum is not None:
@@ -203,7 +203,9 @@ def _books(books: CgroupBooks | None, style: Style) -> list[str]:
 
 
 def _loading(loading: Loading) -> Row:
-    return Row(label=clean(loading.files.rpartition("/")[2]), lines=(clean(loading.summary),))
+    label = loading.files.rpartition("/")[2]
+    said = loading.summary.removeprefix(f"{label} ") if loading.count == 1 else loading.summary
+    return Row(label=clean(label), lines=(clean(said),))
 
 
 def _cleared(memory: MemoryReport) -> list[Row]:

@@ -207,7 +207,7 @@ def test_mappings_come_back_whatever_their_files_are_called(
         sizes[key] = sizes.get(key, 0) + end - start
         start = end
     content = b"".join(line + b"\n" for line in lines)
-    _, files = maps.parse(content)
+    _, files, *_ = maps.parse(content)
     assert {(file.device, file.inode): file.mapped for file in files} == sizes
     msgspec.json.encode([file.path for file in files])
     with tempfile.TemporaryDirectory() as root:

@@ -9,7 +9,8 @@ import pytest
 
 from pyhangtrace.analyze import analyze
 from pyhangtrace.model.host import CgroupFacts, HostFacts, MappedFile, OomKill, PressureFacts
-from pyhangtrace.model.kinds import Kind, MemoryVerdict
+from pyhangtrace.model.kinds import Kind, MemoryMode, MemoryVerdict
+from pyhangtrace.model.memory import ExactMemory, ExactProcess, MemoryFacts
 from pyhangtrace.model.processes import ProcessMemory
 from pyhangtrace.model.quantities import size
 from pyhangtrace.model.report import MemoryReport
@@ -19,10 +20,18 @@ GIB = 1 << 30
 
 
 def memory_of(
-    *sizes: ProcessMemory, mapped: tuple[MappedFile, ...] = (), cgroup: CgroupFacts | None = None, **host: Any
+    *sizes: ProcessMemory,
+    mapped: tuple[MappedFile, ...] = (),
+    cgroup: CgroupFacts | None = None,
+    memory: MemoryFacts | None = None,
+    **host: Any,
 ) -> MemoryReport:
     facts = {"memory_total": 64 * GIB, "memory_available": 40 * GIB, "memory_mapped": 20 * GIB, **host}
-    processes = [replace(b.rank(100 + i, i, len(sizes)), memory=size) for i, size in enumerate(sizes)]
+    processes = [
+        replace(b.rank(100 + i, i, len(sizes)), memory=size, stack_start=900 + i)
+        for i, size in enumerate(sizes)
+    ]
+    read = tuple((process.pid, 0) for process in processes)
     looks = b.twice(*(b.asleep(process.pid, seconds=5) for process in processes))
     evidence = b.evidence(
         processes,
@@ -30,6 +39,7 @@ def memory_of(
         host=HostFacts(name="host", machine="x86_64", **facts),
         mapped_files=mapped,
         cgroup=cgroup,
+        memory=memory or MemoryFacts(mapped_twice=read, unlisted=0 if mapped else None),
     )
     return analyze(evidence).memory
 
@@ -97,6 +107,75 @@ def test_forked_processes_share_anonymous_pages() -> None:
     memory = analyze(b.evidence(processes, looks)).memory
     assert memory.group_low == GIB
     assert memory.group_high == 3 * GIB
+
+
+def test_files_that_each_maps_several_times() -> None:
+    facts = MemoryFacts(
+        mapped=tuple((1, 2, pid, 48 * GIB) for pid in (100, 101)),
+        mapped_twice=((100, 32 * GIB), (101, 32 * GIB)),
+        unlisted=GIB,
+    )
+    memory = memory_of(maps_file(48 * GIB), maps_file(48 * GIB), mapped=(WEIGHTS,), memory=facts)
+    assert (memory.group_low, memory.group_high) == (18 * GIB, 19 * GIB)
+    assert memory.verdict is MemoryVerdict.RSS_ILLUSION
+
+
+def test_files_of_one_whose_mappings_are_not_known() -> None:
+    memory = memory_of(
+        maps_file(4 * GIB), maps_file(4 * GIB), memory=MemoryFacts(mapped_twice=((100, GIB),), unlisted=GIB)
+    )
+    assert (memory.group_low, memory.group_high) == (5 * GIB, 2 * GIB + GIB + 4 * GIB)
+    nothing = memory_of(maps_file(4 * GIB), memory=MemoryFacts())
+    assert (nothing.group_low, nothing.group_high) == (GIB, 5 * GIB)
+    assert "1.1 GB to 5.4 GB (--exact tells)" in nothing.explanation
+    assert "1.1 GB to 5.4 GB (--exact tells)" in nothing.summary
+
+
+@pytest.mark.parametrize(
+    ("starts", "exes", "low"),
+    [
+        # The parent is gone, or there is one between them that is no member.
+        ((7, 7, 7), ("/a", "/a", "/a"), 1),
+        ((None, None, None), ("/a", "/a", "/a"), 1),
+        ((None, None, None), ("/a", "/b", ""), 1),
+        ((7, 8, None), ("/a", "/a", "/a"), 1),
+        ((7, 7, 8), ("/a", "/a", "/a"), 2),
+        ((7, 8, 9), ("/a", "/a", "/a"), 3),
+        ((None, None, 7), ("/a", "/b", "/b"), 2),
+    ],
+)
+def test_pages_that_may_be_left_of_a_parent(
+    starts: tuple[int | None, ...], exes: tuple[str, ...], low: int
+) -> None:
+    processes = [
+        b.process(100 + i, ppid=1, stack_start=start, exe=exe, memory=ProcessMemory(rss=GIB, anon=GIB))
+        for i, (start, exe) in enumerate(zip(starts, exes, strict=True))
+    ]
+    memory = analyze(
+        b.evidence(processes, b.twice(*(b.asleep(process.pid, seconds=5) for process in processes)))
+    ).memory
+    assert (memory.group_low, memory.group_high) == (low * GIB, 3 * GIB)
+
+
+def walked(frames: int, unique: int, *pids: int) -> MemoryFacts:
+    processes = tuple(ExactProcess(pid=pid, pss=frames // len(pids)) for pid in pids)
+    return MemoryFacts(
+        exact=ExactMemory(mode=MemoryMode.PFN_UNION, processes=processes, frames=frames, unique=unique)
+    )
+
+
+def test_the_sentence_says_one_set_of_pages_only_if_it_is_most_of_it() -> None:
+    own = [ProcessMemory(rss=4 * GIB, anon=4 * GIB, file=0, shmem=0)] * 4
+    pids = range(100, 104)
+    apart = memory_of(*own, memory=walked(7 * GIB, 4 * GIB, *pids))
+    assert apart.explanation == (
+        "4 x 4.3 GB of RSS counts pages again for each that maps them: 17 GB in sum, 7.5 GB in memory"
+    )
+    helper = ProcessMemory(rss=GIB, anon=GIB, file=0, shmem=0)
+    shared = memory_of(*[maps_file(16 * GIB)] * 4, helper, memory=walked(18 * GIB, 2 * GIB, *pids, 104))
+    assert shared.explanation == (
+        "4 x 18 GB of RSS is one set of pages: 74 GB in sum with 1 smaller process, 19 GB in memory"
+    )
 
 
 @pytest.mark.parametrize(

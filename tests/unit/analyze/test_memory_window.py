@@ -40,6 +40,8 @@ def counters(
     faults: int = 0,
     refaults: int = 0,
     reads: int = 0,
+    chars: int = 0,
+    grown: int = 0,
     host_faults: int | None = None,
     swapped_in: int = 0,
     stall_s: float = 0.0,
@@ -63,7 +65,11 @@ def counters(
             stalls=StallCounters(memory_full_s=10 + stall_s * share, memory_some_s=10 + stall_s * share),
             processes=(
                 ProcessCounters(
-                    pid=100, major_faults=1000 + faults * share, read_bytes=5000 + reads * share, rss=GIB
+                    pid=100,
+                    major_faults=1000 + faults * share,
+                    read_bytes=5000 + reads * share,
+                    read_chars=70 + chars * share,
+                    rss=GIB + grown * share,
                 ),
             ),
         )
@@ -81,7 +87,7 @@ def weighed(
 ) -> MemoryReport:
     sizes = memories or (PLAIN,)
     processes = [
-        replace(b.rank(100 + i, i, len(sizes)), memory=memory, **(changes or {}))
+        replace(b.rank(100 + i, i, len(sizes)), memory=memory, **{"stack_start": 900 + i, **(changes or {})})
         for i, memory in enumerate(sizes)
     ]
     known = {
@@ -111,6 +117,16 @@ def weighed(
         # Somebody else's pages come back.
         ({"faults": 2000, "refaults": 9000, "host_faults": 50_000}, MemoryVerdict.NORMAL),
         ({"faults": 100, "refaults": 4000}, MemoryVerdict.NORMAL),
+        # With readahead: few major faults, and what is read had been there before, mostly.
+        ({"faults": 30, "refaults": 200_000, "reads": 900 * MIB, "cgroup": True}, MemoryVerdict.THRASH),
+        ({"faults": 30, "refaults": 200_000, "reads": 900 * MIB, "grown": 400 * MIB}, MemoryVerdict.THRASH),
+        # A first reading, one of what was dropped long ago, reads of others, and reads by system calls.
+        ({"faults": 30, "refaults": 100, "reads": 900 * MIB}, MemoryVerdict.NORMAL),
+        ({"faults": 30, "refaults": 20_000, "reads": 900 * MIB}, MemoryVerdict.NORMAL),
+        ({"faults": 30, "refaults": 200_000, "reads": 900 * MIB, "grown": 800 * MIB}, MemoryVerdict.NORMAL),
+        ({"faults": 30, "refaults": 200_000, "reads": MIB, "host_faults": 90}, MemoryVerdict.NORMAL),
+        ({"faults": 30, "refaults": 200_000, "reads": 900 * MIB, "chars": 900 * MIB}, MemoryVerdict.NORMAL),
+        ({"faults": 0, "refaults": 200_000, "reads": 900 * MIB}, MemoryVerdict.NORMAL),
         ({"stall_s": 5, "seconds": 40.0}, MemoryVerdict.PRESSURE),
         ({"stall_s": 2, "seconds": 40.0}, MemoryVerdict.NORMAL),
         # Totals lag behind by two seconds: what they gain may be from before.
@@ -203,7 +219,7 @@ def test_a_zombie_that_sigkill_ended_where_kills_are_counted() -> None:
     killed = weighed(None, cgroup=replace(JOB, oom_kills=1), changes=changes)
     assert killed.verdict is MemoryVerdict.OOM_KILLED
     assert killed.oom[0].limit_of == "/job"
-    assert "counts 1 OOM kills" in killed.oom[0].proof
+    assert "counts 1 OOM kill" in killed.oom[0].proof
     assert weighed(None, cgroup=JOB, changes=changes).verdict is MemoryVerdict.NORMAL
 
 
@@ -220,7 +236,7 @@ def test_the_books_add_up_and_say_what_is_charged_elsewhere() -> None:
         usage=2 * GIB, anon=GIB, file=GIB - 20 * MIB, shmem=100 * MIB, mapped_file=200 * MIB,
         kernel=19 * MIB, processes=(100, 5),
     )  # fmt: skip
-    books = weighed(MemoryFacts(cgroup=charged), cgroup=JOB).books
+    books = weighed(MemoryFacts(cgroup=charged, mapped_twice=((100, 0),)), cgroup=JOB).books
     assert books is not None
     assert {entry.name: entry.size for entry in books.entries} == {
         "anonymous": GIB,
@@ -233,7 +249,7 @@ def test_the_books_add_up_and_say_what_is_charged_elsewhere() -> None:
     assert (
         "1.9 GB of the files that the job maps are charged to whoever touched them first" in books.remarks[0]
     )
-    assert books.remarks[1:] == ("1 processes in it do not belong to the job",)
+    assert books.remarks[1:] == ("1 process in it does not belong to the job",)
 
 
 def test_a_residue_that_is_news_and_memory_that_counts_elsewhere() -> None:

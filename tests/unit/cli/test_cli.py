@@ -206,6 +206,15 @@ def test_an_empty_file_of_stacks_is_explained(tmp_path: Path, capsys: pytest.Cap
         assert (folded.read_text() == "") is said
 
 
+def test_memory_says_that_its_output_cannot_be_written() -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "pyhangtrace", "memory", str(os.getpid()), "-d", "0"],
+            stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+        )  # fmt: skip
+    assert (done.returncode, "cannot write to standard output" in done.stderr) == (2, True)
+
+
 def test_doctor_answers_with_a_fix_for_each_no(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--json"]) == 0
     answers = json.loads(capsys.readouterr().out)

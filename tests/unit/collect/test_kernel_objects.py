@@ -272,11 +272,11 @@ def test_a_semaphore_has_the_name_that_others_open_it_by(tmp_path: Path) -> None
     write(shm, {"sem.jobs": "", "sem.other": "", "data": ""})
     inode = os.stat(shm / "sem.jobs").st_ino
     line = "7f0000000000-7f0000001000 rw-s 00000000 00:1b {} {}\n"
-    _, files = maps.parse(
+    _, files, *_ = maps.parse(
         (
             line.format(inode, "/dev/shm/sem.Xy12 (deleted)") + line.format(4, "/dev/shm/sem.gone (deleted)")
         ).encode()
     )
     assert [file.path for file in maps._with_names(files, str(shm))] == ["/dev/shm/sem.jobs"]
-    _, files = maps.parse(line.format(inode, "/dev/shm/sem.jobs").encode())
+    _, files, *_ = maps.parse(line.format(inode, "/dev/shm/sem.jobs").encode())
     assert maps._with_names(files, str(tmp_path / "nothing")) == []

@@ -68,7 +68,7 @@ def test_a_mapped_file_and_one_written_to(tmp_path: Path) -> None:
     (path,) = shards(tmp_path, 1)
     with program(_MAPS, str(path)) as child, GuardedReader(TASKS) as reader:
         mapped = maps.collect(reader, [child.pid], deadline_s=10)
-        mappings = {pid: files for pid, (_, files) in mapped.items()}
+        mappings = {pid: one.files for pid, one in mapped.items()}
         (found,) = loading.Watch(reader, mappings, [child.pid], deadline_s=10).finish(deadline_s=10)
     # Python's mapping keeps a descriptor, which stands at the begin.
     assert (found.path, found.mappers, found.positions) == (str(path), (child.pid,), ((child.pid, 0, 0),))

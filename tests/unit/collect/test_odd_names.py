@@ -19,7 +19,7 @@ def test_a_mapped_file_with_a_carriage_return_in_its_name() -> None:
         b"300000-500000 r--p 00000000 08:02 78    /x/libtorch_cpu.so\n"
         b"500000-500100 rw-p 00000000 00:00 0 \n"
     )
-    loaded, files = maps.parse(content)
+    loaded, files, *_ = maps.parse(content)
     assert loaded == ("torch",)
     assert [(file.device, file.inode, file.mapped, file.shared) for file in files] == [
         (os.makedev(8, 2), 77, 2 << 20, True),

@@ -18,6 +18,7 @@ from pyhangtrace.collect.stacks import ProcessPicture
 from pyhangtrace.collect.tasks import TASKS
 from pyhangtrace.collect.threads import lock_keeper, parse_syscall, read_thread
 from pyhangtrace.model import syscalls
+from pyhangtrace.model.host import MappedFile
 from pyhangtrace.model.process_table import parse_stat
 from pyhangtrace.model.threads import ThreadSample
 from tests.unit.collect.helpers import blocked, program, stat_line, write
@@ -237,12 +238,34 @@ MAPS = b"""\
 
 
 def test_maps() -> None:
-    frameworks, files = maps.parse(MAPS)
+    frameworks, files, *_ = maps.parse(MAPS)
     assert frameworks == ("nccl", "torch")
     assert [(file.path, file.mapped, file.shared) for file in files] == [
         ("/models/a b.safetensors", 1 << 30, True),
         ("/x/torch/lib/libtorch_cpu.so", 1 << 28, False),
     ]
+
+
+def test_what_one_process_maps_twice_and_what_is_too_small_to_be_listed() -> None:
+    found = maps.parse(
+        b"""\
+7f0000000000-7f0000400000 r--s 00000000 fe:00 99 /w
+7f0000400000-7f0000800000 rw-p 00200000 fe:00 99 /w
+7f0000800000-7f0000900000 rw-p 00000000 fe:00 99 /w
+7f0001000000-7f0001001000 r--p 00000000 fe:00 7 /x.so
+7f0001001000-7f0001002000 r-xp 00001000 fe:00 7 /x.so
+7f0001002000-7f0001003000 rw-p 00001000 fe:00 7 /x.so
+"""
+    )
+    assert [(file.mapped, file.end) for file in found.files] == [(9 << 20, 6 << 20)]
+    assert found.small == 3 << 12
+    assert found.twice == (3 << 20) + (1 << 12)
+    # A file of which two map the same counts once, what is too small for each.
+    assert maps.unlisted({1: found, 2: found}, ()) == (6 << 20) + 2 * (3 << 12)
+    shown = MappedFile(
+        path="/w", device=os.makedev(0xFE, 0), inode=99, size=None, resident=None, mappers=(1, 2)
+    )
+    assert maps.unlisted({1: found, 2: found}, (shown,)) == 2 * (3 << 12)
 
 
 def test_shared_files_and_what_is_cached(reader: GuardedReader, tmp_path: Path) -> None:

@@ -132,3 +132,16 @@ def test_json_is_the_answer() -> None:
     assert content.endswith(b"\n")
     assert msgspec.json.decode(content, type=MemoryAnswer) == ANSWER
     assert msgspec.json.decode(content)["schema"] == "hangtrace.memory/1"
+
+
+def test_a_range_that_reads_the_same_at_both_ends_is_one_amount() -> None:
+    memory = replace(ANSWER.memory, group_low=412 * GB, group_high=412 * GB + 1)
+    page = render_memory(replace(ANSWER, memory=memory), color=False)
+    assert "holds        412 GB (" in page
+
+
+def test_a_file_that_is_loaded_is_named_once() -> None:
+    (set_of_two,) = ANSWER.memory.loading
+    one = replace(set_of_two, files="/models/data.bin", count=1, summary="data.bin at 2.0 GB/s")
+    page = render_memory(replace(ANSWER, memory=replace(ANSWER.memory, loading=(one,))), color=False)
+    assert "  data.bin  at 2.0 GB/s" in page.splitlines()
