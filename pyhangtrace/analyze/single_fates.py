@@ -15,6 +15,7 @@ from pyhangtrace.analyze.blocked import (
     any_thread,
 )
 from pyhangtrace.analyze.calls import FROM_ONE_ROOT
+from pyhangtrace.analyze.ends import is_stranger
 from pyhangtrace.analyze.fates import LONG_TIMER_S, Fate, Outcome, badness, fate_of_timer
 from pyhangtrace.analyze.outside import keeps_time
 from pyhangtrace.analyze.progress import GOES_ON, SETTLED_S, Progress
@@ -268,6 +269,14 @@ def _lost(world: World, wait: Blocked, target: Key) -> bool:
     return long_ago and waiting_for_idle(world, wait, target) is Fate.BLOCKED
 
 
+def _belong_together(scene: Scene, pid: int, other: int) -> bool:
+    """Whether two processes may take turns at a lock: a stranger may as well have forgotten that he has it."""
+    if not is_stranger(scene, other):
+        return True
+    one, two = scene.processes.get(pid), scene.processes.get(other)
+    return one is not None and two is not None and one.comm == two.comm
+
+
 def waiting_for_idle(world: World, wait: Blocked, via: Key) -> Fate:
     """Who waits for somebody that waits for work from outside: is that how things should be?"""
     scene = world.scene
@@ -283,7 +292,7 @@ def waiting_for_idle(world: World, wait: Blocked, via: Key) -> Fate:
         # The other end is in the same process: whoever is about to act there may be the one to write.
         return Fate.UNKNOWN
     if wait.kind in _TURNS and via in world.reach.listening and scene.who.rank(wait.key[0]) is None:
-        return Fate.IDLE
+        return Fate.IDLE if _belong_together(scene, wait.key[0], via[0]) else Fate.UNKNOWN
     if any_thread(wait):
         return Fate.UNKNOWN
     if wait.cause is Kind.WORKER_STUCK:

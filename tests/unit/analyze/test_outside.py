@@ -74,6 +74,16 @@ def test_lock_of_an_idle_stranger_that_a_rank_waits_for_keeps_the_group() -> Non
     assert (verdict.state, verdict.cause, verdict.culprits[0].rank) == (State.HUNG, Kind.FILE_LOCK_HELD, 1)
 
 
+@pytest.mark.parametrize(("program", "state"), [("httpd", State.IDLE), ("other", State.UNKNOWN)])
+def test_turns_are_taken_by_processes_that_belong_together(program: str, state: State) -> None:
+    waiter, file, lock = behind_flock(101, 900)
+    server = b.on_fd(900, fd=5, syscall=b.ACCEPT)
+    listening = b.connection(900, 5, 70, state="LISTEN")
+    looks = b.twice(waiter, server, fds=[file, listening], file_locks=[lock])
+    stranger = b.process(900, ppid=1, role=Role.OUTSIDER, comm=program)
+    assert state_of([b.process(101, comm="httpd"), stranger], looks) is state
+
+
 def test_lock_held_by_one_that_waits_for_a_thread_is_no_turn() -> None:
     holder = b.sleeper(100, 201, frames=EVENT)
     looks = b.twice(b.on_python_lock(100, owner=201), holder)
