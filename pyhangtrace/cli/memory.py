@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from pyhangtrace.cli.arguments import process_ids, seconds
-from pyhangtrace.cli.output import EXIT_PARTIAL, wants_color
+from pyhangtrace.cli.output import EXIT_PARTIAL, wants_color, write_all
 from pyhangtrace.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -75,22 +76,16 @@ def command(
         WeighOptions(window_s=duration, exact=exact, budget_s=budget),
         progress=lambda message: click.echo(message, err=True),
     )
-    for path in files:
-        try:
-            path.write_bytes(_content(answer, as_json=path.suffix == ".json", color=False))
-        except OSError as error:
-            raise UsageError(f"cannot write {str(path)!r}: {error.strerror}") from error
-        click.echo(f"wrote {path}", err=True)
-    if as_json or not files:
-        if sys.stdout is None:
-            raise UsageError("there is no standard output to write to", "Give a file: -o memory.txt")
-        try:
-            sys.stdout.buffer.write(_content(answer, as_json=as_json, color=wants_color()))
-            sys.stdout.buffer.flush()
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            raise UsageError(f"cannot write to standard output: {error.strerror}") from error
+
+    def show() -> None:
+        sys.stdout.buffer.write(_content(answer, as_json=as_json, color=wants_color()))
+        sys.stdout.buffer.flush()
+
+    write_all(
+        [(path, partial(_content, answer, as_json=path.suffix == ".json", color=False)) for path in files],
+        show,
+        always=as_json,
+    )
     whole = answer.memory.complete and all(
         process.problem in (None, "gone", "zombie") for process in answer.processes
     )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -93,30 +94,44 @@ def _nothing_to_weigh(path: Path, metric: Metric) -> str:
 def _deliver(
     result: T, outputs: list[tuple[Path, Format[T]]], show: Callable[[T, bool], None], *, as_json: bool
 ) -> None:
+    write_all(
+        [(path, partial(entry.write, result)) for path, entry in outputs],
+        lambda: show(result, as_json),
+        always=as_json,
+    )
+
+
+def write_all(
+    files: Sequence[tuple[Path, Callable[[], bytes]]], show: Callable[[], None], *, always: bool
+) -> None:
+    """Writes all files, and shows the result if that is wanted `always`, there are none or one cannot be written.
+
+    Raises OutputFailed once everything that can be written is.
+    """
     failed: list[str] = []
-    for path, entry in outputs:
+    for path, content in files:
         try:
-            path.write_bytes(entry.write(result))
+            path.write_bytes(content())
         except OSError as error:
             failed.append(f"cannot write {str(path)!r}: {error.strerror}")
         else:
             click.echo(f"wrote {path}", err=True)
-    if as_json or failed or not outputs:
+    if always or failed or not files:
         try:
-            _to_terminal(result, show, as_json=as_json)
+            _to_terminal(show)
         except OutputFailed as error:
-            failed.append(error.summary)
-            if not outputs:
+            if not failed:
                 raise
+            failed.append(error.summary)
     if failed:
         raise OutputFailed("; ".join(failed))
 
 
-def _to_terminal(result: T, show: Callable[[T, bool], None], *, as_json: bool) -> None:
+def _to_terminal(show: Callable[[], None]) -> None:
     if sys.stdout is None:
-        raise OutputFailed("there is no standard output to write to", "Give a file: -o report.txt")
+        raise OutputFailed("there is no standard output to write to", "Give a file with -o")
     try:
-        show(result, as_json)
+        show()
     except BrokenPipeError:
         raise
     except OSError as error:

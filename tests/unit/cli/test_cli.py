@@ -212,7 +212,20 @@ def test_memory_says_that_its_output_cannot_be_written() -> None:
             [sys.executable, "-m", "pyhangtrace", "memory", str(os.getpid()), "-d", "0"],
             stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
         )  # fmt: skip
-    assert (done.returncode, "cannot write to standard output" in done.stderr) == (2, True)
+    assert (done.returncode, "cannot write to standard output" in done.stderr) == (74, True)
+
+
+def test_memory_writes_what_it_can(tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    folder, good = tmp_path / "is_a_folder.txt", tmp_path / "good.txt"
+    folder.mkdir()
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as target:
+        arguments = ["memory", str(target.pid), "-d", "0", "-o", str(folder), "-o", str(good)]
+        code = main(arguments)
+        target.kill()
+    shown = capsysbinary.readouterr()
+    assert code == 74
+    assert shown.out == good.read_bytes() != b""
+    assert b"is_a_folder.txt': Is a directory" in shown.err
 
 
 def test_doctor_answers_with_a_fix_for_each_no(capsys: pytest.CaptureFixture[str]) -> None:
