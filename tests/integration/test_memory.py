@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -66,12 +67,16 @@ def started(
                 stream.close()
 
 
+_NUMBERS = itertools.count()
+
+
 @pytest.fixture
 def group() -> Iterator[Path]:
     """A memory control group of version 1 for a test."""
     if os.geteuid() != 0 or not (MEMORY / "memory.limit_in_bytes").exists():
         pytest.skip("needs root and the memory controller of cgroup v1")
-    folder = MEMORY / f"hangtrace-test-{os.getpid()}"
+    # A name of its own: the kernel's log still tells of the kills in groups of other tests.
+    folder = MEMORY / f"hangtrace-test-{os.getpid()}-{next(_NUMBERS)}"
     folder.mkdir()
     try:
         yield folder
