@@ -358,7 +358,12 @@ def _asyncio() -> list[PythonRow]:
 
 
 def _healthy() -> list[PythonRow]:
-    def row(name: str, waiter: Waits = Waits.ACCEPT, since: tuple[int, int] = (3, 8)) -> PythonRow:
+    def row(
+        name: str,
+        waiter: Waits = Waits.ACCEPT,
+        since: tuple[int, int] = (3, 8),
+        states: tuple[str, ...] = ("idle",),
+    ) -> PythonRow:
         return PythonRow(
             name=name,
             mode="alone",
@@ -366,7 +371,7 @@ def _healthy() -> list[PythonRow]:
             addressed=False,
             waiter=waiter,
             holder=None,
-            states=("idle",),
+            states=states,
             since=since,
         )
 
@@ -381,7 +386,8 @@ def _healthy() -> list[PythonRow]:
         row("server beyond the end"),
         row("socketserver", Waits.POLL),
         row("select of an own pair", Waits.POLL),
-        row("asyncio ring that times out", Waits.POLL),
+        # What its tasks do when their time is over, whether they try again, does not show.
+        row("asyncio ring that times out", Waits.POLL, states=("idle", "unknown")),
         *(
             row(f"asyncio.{what} and a {waker}", Waits.POLL, since=(3, 11) if what == "Barrier" else (3, 8))
             for what in ("Semaphore", "Queue.put", "Queue.join", "Barrier", "Condition")
