@@ -13,6 +13,7 @@ from typing import Any
 
 from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
 from pyhangtrace.collect.nap_source import Asked, around
+from pyhangtrace.collect.processes import read_uptime
 from pyhangtrace.collect.procfs import read_bytes, read_stat
 from pyhangtrace.model import syscalls
 from pyhangtrace.model.kinds import FrameKind
@@ -63,10 +64,10 @@ def written(proc_root: str, pid: int, file: str) -> bytes | None:
     except OSError:
         return None
     process = read_stat(pid, proc_root)
-    uptime = (read_bytes(f"{proc_root}/uptime") or b"").split()
-    if process is None or not uptime or about.st_size > _LARGEST_SOURCE:
+    uptime_s = read_uptime(proc_root)
+    if process is None or uptime_s is None or about.st_size > _LARGEST_SOURCE:
         return None
-    age_s = float(uptime[0]) - process.start_ticks / os.sysconf("SC_CLK_TCK")
+    age_s = uptime_s - process.start_ticks / os.sysconf("SC_CLK_TCK")
     if about.st_mtime > time.time() - age_s:
         return None
     return read_bytes(path, _LARGEST_SOURCE)

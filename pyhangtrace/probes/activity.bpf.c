@@ -18,6 +18,7 @@
 #include <linux/types.h>
 
 #include "hangtrace/activity_events.h"
+#include "hangtrace/current.h"
 
 // Nothing counts while it is 0, so that all probes start and end at the same moment.
 BPF_ARRAY(gate, u32, 1);
@@ -42,16 +43,6 @@ static __always_inline int counting(void) {
   int zero = 0;
   u32* open = gate.lookup(&zero);
   return open && *open;
-}
-
-static __always_inline u64 current_ids(void) {
-#ifdef PIDNS_INO
-  struct bpf_pidns_info ids = {};
-  if (bpf_get_ns_current_pid_tgid(PIDNS_DEV, PIDNS_INO, &ids, sizeof(ids))) return 0;
-  return (u64)ids.tgid << 32 | ids.pid;
-#else
-  return bpf_get_current_pid_tgid();
-#endif
 }
 
 // The ids of the current thread if it is one of a target, else 0.

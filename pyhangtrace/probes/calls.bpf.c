@@ -16,6 +16,7 @@
 #include <uapi/linux/ptrace.h>
 
 #include "hangtrace/calls_events.h"
+#include "hangtrace/current.h"
 
 BPF_ARRAY(gate, u32, 1);
 BPF_HASH(targets, u32, u32, MAX_TARGETS);
@@ -37,16 +38,6 @@ static __always_inline int counting(void) {
   int zero = 0;
   u32* open = gate.lookup(&zero);
   return open && *open;
-}
-
-static __always_inline u64 current_ids(void) {
-#ifdef PIDNS_INO
-  struct bpf_pidns_info ids = {};
-  if (bpf_get_ns_current_pid_tgid(PIDNS_DEV, PIDNS_INO, &ids, sizeof(ids))) return 0;
-  return (u64)ids.tgid << 32 | ids.pid;
-#else
-  return bpf_get_current_pid_tgid();
-#endif
 }
 
 int call_enter(struct pt_regs* ctx) {

@@ -19,6 +19,7 @@
 #include <linux/types.h>
 #include <uapi/linux/bpf_perf_event.h>
 
+#include "hangtrace/current.h"
 #include "hangtrace/window_events.h"
 
 enum futex_operation {
@@ -93,18 +94,6 @@ static __always_inline int counting(void) {
   int zero = 0;
   u32* open = gate.lookup(&zero);
   return open && *open;
-}
-
-// High half process, low half thread, as user space names them; 0 where the current process has no id in the
-// namespace that is asked for.
-static __always_inline u64 current_ids(void) {
-#ifdef PIDNS_INO
-  struct bpf_pidns_info ids = {};
-  if (bpf_get_ns_current_pid_tgid(PIDNS_DEV, PIDNS_INO, &ids, sizeof(ids))) return 0;
-  return (u64)ids.tgid << 32 | ids.pid;
-#else
-  return bpf_get_current_pid_tgid();
-#endif
 }
 
 // The record of the current thread of a target, made when it is not there; NULL for everybody else.
