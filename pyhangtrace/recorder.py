@@ -7,13 +7,9 @@ from __future__ import annotations
 
 import os
 import platform
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from pyhangtrace import __version__
 from pyhangtrace.analyze import analyze
@@ -37,6 +33,7 @@ from pyhangtrace.collect.snapshots import Snapshots
 from pyhangtrace.collect.tasks import TASKS
 from pyhangtrace.discover import recognise, roles
 from pyhangtrace.findings import Findings, begin
+from pyhangtrace.interrupts import interruptible
 from pyhangtrace.model.errors import NotSupported
 from pyhangtrace.model.evidence import SourceStatus
 from pyhangtrace.model.groups import ProcessGroupFacts
@@ -251,32 +248,6 @@ class _Run:
                 snapshots=seen.taken,
             ),
         )
-
-
-@contextmanager
-def interruptible() -> Iterator[threading.Event]:
-    """An event that the first Ctrl-C or SIGTERM sets; a second one ends the program as ever."""
-    stop = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield stop
-        return
-    before: dict[signal.Signals, Any] = {}
-
-    def as_before() -> None:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-    def interrupted(_number: int, _frame: object) -> None:
-        stop.set()
-        as_before()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        before[number] = signal.getsignal(number)
-        signal.signal(number, interrupted)
-    try:
-        yield stop
-    finally:
-        as_before()
 
 
 def _unavailable(why: SourceStatus) -> NotSupported:

@@ -21,6 +21,7 @@ EXIT_BROKEN_PIPE = 141  # what a shell says of a program that SIGPIPE has ended
 _COMMANDS = {
     "attach": "pyhangtrace.cli.attach",
     "record": "pyhangtrace.cli.record",
+    "watch": "pyhangtrace.cli.watch",
     "memory": "pyhangtrace.cli.memory",
     "report": "pyhangtrace.cli.report",
     "demo": "pyhangtrace.cli.demo",

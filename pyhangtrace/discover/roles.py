@@ -65,6 +65,14 @@ def assign(
     return result
 
 
+def agreed_rank(identity: Identity) -> int | None:
+    """The rank that all claims agree on, None if there are none. Their order of start is no claim."""
+    claimed = {
+        claim.rank for claim in identity.claims if claim.rank is not None and claim.source != START_ORDER
+    }
+    return claimed.pop() if len(claimed) == 1 else None
+
+
 def world_size(identities: Mapping[int, Identity]) -> int | None:
     """The number of ranks all claims agree on."""
     sizes = {

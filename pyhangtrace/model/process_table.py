@@ -28,6 +28,7 @@ class ProcessStat:
     stime_ticks: int = 0
     threads: int = 1
     start_ticks: int = 0
+    rss_pages: int = 0
     stack_start: int = 0  # 0 for those whose memory is not ours to see
     exit_code: int = 0
     uid: int | None = None  # of the files in /proc/PID; root for a process that may not be dumped
@@ -59,6 +60,7 @@ def parse_stat(text: str, *, uid: int | None = None) -> ProcessStat | None:
             stime_ticks=int(rest[12]),
             threads=int(rest[17]),
             start_ticks=int(rest[19]),
+            rss_pages=int(rest[21]) if len(rest) > 21 else 0,
             stack_start=int(rest[25]) if len(rest) > 25 else 0,
             exit_code=int(rest[49]) if len(rest) > 49 else 0,
             uid=uid,

@@ -25,9 +25,13 @@ ALL = frozenset(
         "engine",
         "recorder",
         "weighing",
+        "members",
+        "interrupts",
     }
-    | {"live", "cluster", "demo", "cli", "_native"}
+    | {"live", "watch", "cluster", "demo", "cli", "_native"}
 )
+# What is made of the engine and its likes.
+ABOVE = frozenset({"cli", "live", "watch", "cluster", "demo"})
 # Row: a folder or module of the package; its columns: what of ours it may import besides itself.
 TABLE: dict[str, frozenset[str]] = {
     "model": frozenset(),
@@ -38,9 +42,12 @@ TABLE: dict[str, frozenset[str]] = {
     "importers": frozenset({"model"}),
     "render": frozenset({"model"}),
     "findings": frozenset({"model", "discover", "collect"}),
-    "engine": ALL - {"cli", "live", "cluster", "demo", "recorder", "weighing"},
-    "recorder": ALL - {"cli", "live", "cluster", "demo", "engine", "weighing"},
-    "weighing": ALL - {"cli", "live", "cluster", "demo", "engine", "recorder", "render"},
+    "members": frozenset({"model", "discover", "collect", "findings"}),
+    "interrupts": frozenset(),
+    "engine": ALL - ABOVE - {"recorder", "weighing", "members", "interrupts"},
+    "recorder": ALL - ABOVE - {"engine", "weighing", "members"},
+    "weighing": ALL - ABOVE - {"engine", "recorder", "render", "members", "interrupts"},
+    "watch": frozenset({"model", "analyze", "render", "engine", "members"}),
     "live": frozenset({"model", "render", "engine"}),
     "cluster": frozenset({"model", "engine"}),
     "demo": frozenset(),

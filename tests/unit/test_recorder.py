@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from pyhangtrace.recorder import interruptible
+from pyhangtrace.interrupts import interruptible
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM], ids=lambda how: how.name)

@@ -9,8 +9,10 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import click
 import pytest
 
+from pyhangtrace.cli.arguments import duration
 from pyhangtrace.cli.main import main
 from pyhangtrace.model.codec import pack
 from pyhangtrace.model.evidence import Evidence
@@ -293,3 +295,36 @@ def test_a_poor_locale_is_no_failure(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert b"\\u2026.txt" in done.stderr
     assert Path(os.fsdecode(output)).exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("90", 90.0),
+        ("90s", 90.0),
+        ("1.5m", 90.0),
+        ("2h", 7200.0),
+        ("500ms", 0.5),
+        (".5 s", 0.5),
+        ("1d", 86400.0),
+    ],
+)
+def test_lengths_of_time(text: str, seconds: float) -> None:
+    assert duration(None, None, text) == seconds
+
+
+@pytest.mark.parametrize(
+    "text", ["", "s", "-1s", "1 week", "nan", "inf", "1e3", "0x10", "1,5m", "٣s", "1m30s"]
+)
+def test_what_is_no_length_of_time(text: str) -> None:
+    with pytest.raises(click.BadParameter, match="is no length of time"):
+        duration(None, None, text)
+
+
+@pytest.mark.parametrize("option", ["--stall", "--rate-limit"])
+def test_watch_refuses_a_time_that_makes_no_sense(
+    option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for value in ("0", "100ms", "30d"):
+        assert main(["watch", "1", option, value, "-o", str(tmp_path)]) == 2
+        assert "is not between" in capsys.readouterr().err

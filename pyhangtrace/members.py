@@ -1,0 +1,102 @@
+"""Who belongs to a job that is followed for long, as its processes end and are started again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pyhangtrace.collect import counters
+from pyhangtrace.collect.guarded import GuardedReader
+from pyhangtrace.collect.procfs import PROC
+from pyhangtrace.collect.tasks import TASKS
+from pyhangtrace.discover import roles
+from pyhangtrace.findings import begin
+from pyhangtrace.model.errors import NoSuchProcess, NotPermitted
+from pyhangtrace.model.kinds import Role
+from pyhangtrace.model.pace import ProcessCounters
+
+_WORKERS = frozenset({Role.RANK, Role.SCHEDULER})
+_REFRESH_S = 300.0  # a job may grow without anybody of it ending
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """One process of the job. `title` is its command line; `rank` is None where nothing but its place says one."""
+
+    pid: int
+    start_ticks: int
+    role: Role
+    rank: int | None
+    title: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Members:
+    """The job of some processes. `asked` are those the user named, which may end before the job does."""
+
+    asked: tuple[int, ...]
+    proc_root: str = PROC
+    known: dict[int, Member] = field(default_factory=dict)
+    framework: str | None = None
+    helpers_cpu_s: float = 0.0
+    _read_s: float | None = None
+    _incomplete: bool = False
+
+    @property
+    def workers(self) -> frozenset[int]:
+        """Those whose work is that of the job; nobody where roles are not known."""
+        return frozenset(pid for pid, member in self.known.items() if member.role in _WORKERS)
+
+    def find(self, at_s: float) -> None:
+        """Finds the job for the first time.
+
+        Raises NoSuchProcess, NotPermitted, UsageError (ourselves).
+        """
+        self._learn(self.asked, at_s)
+        for pid in self.asked:
+            if pid in self.known and counters.refused(pid, self.proc_root):
+                raise NotPermitted(
+                    f"process {pid} may not be read by this user",
+                    "run with sudo; in a container also: --cap-add SYS_PTRACE",
+                )
+
+    def read(self, at_s: float) -> dict[int, ProcessCounters]:
+        """Counters of all that live, {} once the job has ended. Who was started meanwhile is found when another one
+        has ended, and else after some minutes.
+        """
+        now = self._read()
+        lost = len(now) < len(self.known)
+        stale = self._read_s is None or at_s - self._read_s > _REFRESH_S
+        if now and (lost or stale or self._incomplete):
+            # A launcher takes a moment to start the next ones: once more at the next reading.
+            self._incomplete = lost
+            anchors = [pid for pid in self.asked if pid in now] or sorted(now)[:1]
+            try:
+                self._learn(anchors, at_s)
+            except NoSuchProcess:
+                self._incomplete = True
+            return self._read()
+        return now
+
+    def _read(self) -> dict[int, ProcessCounters]:
+        read = counters.read_all(self.known, self.proc_root)
+        return {pid: each for pid, each in read.items() if each.start_ticks == self.known[pid].start_ticks}
+
+    def _learn(self, pids: Sequence[int], at_s: float) -> None:
+        with GuardedReader(TASKS, proc_root=self.proc_root) as reader:
+            found = begin(pids, reader, self.proc_root)
+            identities = roles.assign(found.group, found.table)
+        self.helpers_cpu_s += reader.usage().cpu_s
+        self._read_s = at_s
+        self.framework = found.group.framework or self.framework
+        self.known = {
+            pid: Member(
+                pid=pid,
+                start_ticks=found.table[pid].start_ticks,
+                role=identities[pid].role,
+                rank=roles.agreed_rank(identities[pid]),
+                title=" ".join(found.group.arguments.get(pid, ())) or found.table[pid].comm,
+            )
+            for pid in found.group.members
+            if found.table[pid].state not in "ZX"
+        }
