@@ -374,11 +374,12 @@ class NcclInspector:
         callers: Sequence[tuple[int, int]] = (),
         search: bool = False,
         members: Sequence[tuple[int, Sequence[int]]] = (),
+        libraries: Sequence[str] = (),
         budget_s: float = 1.0,
     ) -> NcclFound | None:
-        """What NCCL knows in a process, None if it has no libnccl loaded. `callers` are (thread, stack pointer) of those
-        in a call of NCCL; `search`: memory, too, where the library lists its communicators; `members`: communicators by
-        address, and ranks of whom each is to say what it knows.
+        """What NCCL knows in a process, None if it is not loaded. `callers` are (thread, stack pointer) of those in a call
+        of NCCL; `search`: memory, too, where the library lists its communicators; `members`: communicators by address,
+        and ranks of whom each is to say what it knows; `libraries`: files that have NCCL inside, beside those known.
         """
 
 class NcclLayout(TypedDict):

@@ -278,7 +278,8 @@ class _Run:
     def _read_nccl(self) -> None:
         """Once after the first look and once after the last: what was launched in between tells that it moves."""
         found = self.found
-        pids = found.living(found.with_library(nccl.FRAMEWORK))
+        users = nccl.users(found.seen[-1].look.threads).intersection(found.group.members)
+        pids = found.living(sorted(users.union(found.with_library(nccl.FRAMEWORK))))
         if pids:
             picture, found.nccl_status = nccl.collect(
                 self.reader,

@@ -92,8 +92,10 @@ py::dict convert(const nccl::Call& call) {
 
 py::object inspect(nccl::Inspector& inspector, int pid,
                    const std::vector<std::pair<int, std::uint64_t>>& callers, bool search,
-                   const std::vector<std::pair<std::uint64_t, std::vector<int>>>& members, double budget_s) {
+                   const std::vector<std::pair<std::uint64_t, std::vector<int>>>& members,
+                   const std::vector<std::string>& libraries, double budget_s) {
   nccl::Request request;
+  request.libraries = libraries;
   request.members = members;
   request.pid = pid;
   request.search = search;
@@ -183,7 +185,7 @@ void define_nccl(py::module_& module) {
       .def("inspect", &inspect, py::arg("pid"), py::kw_only(),
            py::arg("callers") = std::vector<std::pair<int, std::uint64_t>>{}, py::arg("search") = false,
            py::arg("members") = std::vector<std::pair<std::uint64_t, std::vector<int>>>{},
-           py::arg("budget_s") = 1.0);
+           py::arg("libraries") = std::vector<std::string>{}, py::arg("budget_s") = 1.0);
   module.def("nccl_layout", &layout, py::arg("path"), py::kw_only(), py::arg("source") = "best",
              py::arg("budget_s") = 5.0);
 }

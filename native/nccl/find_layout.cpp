@@ -122,8 +122,12 @@ std::optional<std::uint32_t> load_displacement(std::span<const std::byte> code, 
 // them the hash stands before the rank.
 std::optional<Layout> layout_from_code(elf::Module& library) {
   if (library.machine() != elf::Machine::x86_64) return std::nullopt;
-  const auto code = code_of<4>(
+  auto code = code_of<4>(
       library, {"pncclCommUserRank", "pncclCommCount", "pncclCommCuDevice", "pncclCommGetAsyncError"});
+  if (code[0].empty()) {  // RCCL has no second names
+    code = code_of<4>(library,
+                      {"ncclCommUserRank", "ncclCommCount", "ncclCommCuDevice", "ncclCommGetAsyncError"});
+  }
   const auto rank = load_displacement(code[0], true);
   const auto n_ranks = load_displacement(code[1], true);
   const auto device = load_displacement(code[2], true);

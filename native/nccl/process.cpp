@@ -7,11 +7,14 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
+#include <utility>
 
-#include "elf/process_modules.hpp"
 #include "elf/symbols.hpp"
 #include "memory/file_reader.hpp"
 #include "memory/page_reader.hpp"
+#include "nccl/heaps.hpp"
+#include "nccl/libraries.hpp"
 #include "nccl/search.hpp"
 #include "proc/maps.hpp"
 
@@ -21,11 +24,6 @@ namespace {
 
 constexpr std::size_t max_listed = 4096;
 constexpr std::size_t max_peers = 65536;
-
-bool is_library(const proc::Mapping& mapping) {
-  const std::string_view path = mapping.path;
-  return path.substr(path.rfind('/') + 1).starts_with("libnccl.so");
-}
 
 // struct rasPeerInfo, by the debug information of 2.24.3 to 2.32.3: its last two members are there
 // since 2.26.
@@ -146,9 +144,6 @@ Found Inspector::inspect(const Request& request, Deadline deadline) {
     found.problem = std::string("its mappings cannot be read: ") + std::strerror(errno);
     return found;
   }
-  const auto mapping = std::ranges::find_if(*mappings, is_library);
-  if (mapping == mappings->end()) return found;
-  found.library = mapping->path;
   // Not process_vm_readv: who waits there for the target's mmap lock cannot be killed.
   const memory::FileReader file(proc_root_, request.pid);
   if (!file.is_open()) {
@@ -158,39 +153,64 @@ Found Inspector::inspect(const Request& request, Deadline deadline) {
   memory::PageReader memory(file);
   memory.begin();
   elf::ProcessModules modules(modules_, proc_root_, request.pid, *mappings, file);
-  const auto location = modules.locate(mapping->start);
-  if (!location || location->module == nullptr) {
+  for (const elf::Location& location : libraries(modules, request.libraries)) {
+    Found one = inspect_library(request, modules, location, memory, deadline);
+    // Several may be loaded, of which as a rule one is used.
+    if (found.library.empty() || (found.communicators.empty() && !one.communicators.empty()))
+      std::swap(found, one);
+    add_new(found.communicators, std::move(one.communicators));
+    std::ranges::move(one.calls, std::back_inserter(found.calls));
+    for (std::size_t i = 0; i < one.members.size(); ++i) {
+      if (found.members[i].empty()) found.members[i] = std::move(one.members[i]);
+    }
+    if (found.problem.empty()) found.problem = std::move(one.problem);
+  }
+  return found;
+}
+
+Found Inspector::inspect_library(const Request& request, elf::ProcessModules& modules,
+                                 const elf::Location& location, const memory::Reader& memory,
+                                 Deadline deadline) {
+  Found found;
+  found.library = location.mapping->path;
+  found.members.resize(request.members.size());
+  if (location.module == nullptr) {
     found.problem = "its libnccl cannot be opened";
     return found;
   }
-  found.build_id = location->module->build_id_hex();
-  const Library& library = library_of(*location->module, deadline);
+  found.build_id = location.module->build_id_hex();
+  const Library& library = library_of(*location.module, deadline);
   found.layout_from = library.layout.from;
   const Inspection inspection(memory, library.layout);
   if (library.comms && library.n_comms) {
-    found.communicators =
-        inspection.listed(location->bias + *library.comms, location->bias + *library.n_comms);
+    found.communicators = inspection.listed(location.bias + *library.comms, location.bias + *library.n_comms);
   }
   if (library.peers && library.n_peers) {
     // The hashes came with 2.26, of which the older releases do not know.
     const bool with_hashes = library.layout.has(Field::peer_info_valid) || library.layout.comm_size >= 506752;
     found.peers =
-        inspection.peers(location->bias + *library.peers, location->bias + *library.n_peers, with_hashes);
+        inspection.peers(location.bias + *library.peers, location.bias + *library.n_peers, with_hashes);
   }
-  if (request.search || found.communicators.empty()) {
+  if (request.search || (found.communicators.empty() && request.members.empty())) {
     found.searched = true;
     const PageMap pages(proc_root_, request.pid);
-    SearchResult more = search(file, *mappings, pages, library.layout, deadline);
+    const auto heaps =
+        malloc_heaps(modules, location, pages, proc_root_, request.pid, library.layout.comm_size);
+    SearchResult more =
+        search(modules.reader(), heaps ? *heaps : modules.mappings(), pages, library.layout, deadline);
     if (!more.complete) found.problem = "its memory could not be searched as a whole in time";
     add_new(found.communicators, std::move(more.found));
   }
-  for (const auto& [address, ranks] : request.members) {
-    found.members.push_back(members(memory, library.layout, address, ranks));
+  for (std::size_t i = 0; i < request.members.size(); ++i) {
+    const auto& [address, ranks] = request.members[i];
+    if (decode(memory, library.layout, address, FoundBy::list))
+      found.members[i] = members(memory, library.layout, address, ranks);
   }
-  name_kernels(*location, found.communicators);
+  name_kernels(location, found.communicators);
   const auto is_library_text = [&](Address address) {
-    const proc::Mapping* const at = proc::find_mapping(*mappings, address);
-    return at != nullptr && at->inode == mapping->inode && at->path == mapping->path && !at->writable;
+    const proc::Mapping* const at = modules.mapping_at(address);
+    return at != nullptr && at->inode == location.mapping->inode && at->path == location.mapping->path &&
+           !at->writable;
   };
   for (const Caller& caller : request.callers) {
     if (auto call =

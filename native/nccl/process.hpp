@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "elf/module_cache.hpp"
+#include "elf/process_modules.hpp"
 #include "nccl/calls.hpp"
 #include "nccl/communicator.hpp"
 #include "nccl/find_layout.hpp"
@@ -28,7 +29,7 @@ struct Peer {
 };
 
 struct Found {
-  std::string library;  // path; empty: no libnccl is mapped
+  std::string library;  // path; empty: NCCL is not loaded
   std::string build_id;
   LayoutFrom layout_from = LayoutFrom::fingerprint;
   std::vector<Communicator> communicators;
@@ -45,7 +46,9 @@ struct Request {
   /// Search memory also where the library lists communicators: those that are being set up are not in the
   /// list.
   bool search = false;
-  /// Communicators by address, and the ranks of them that are asked for.
+  /// Paths of files that threads are in, in functions of NCCL.
+  std::vector<std::string> libraries;
+  /// Communicators by address, and the ranks of them that are asked for: then nothing is searched for.
   std::vector<std::pair<Address, std::vector<int>>> members;
 };
 
@@ -64,6 +67,8 @@ class Inspector {
     Layout layout;
     std::optional<Address> comms, n_comms, peers, n_peers;  // va of the library's own lists
   };
+  Found inspect_library(const Request& request, elf::ProcessModules& modules, const elf::Location& location,
+                        const memory::Reader& memory, Deadline deadline);
   const Library& library_of(elf::Module& module, Deadline deadline);
 
   std::string proc_root_;

@@ -11,7 +11,7 @@ from pyhangtrace.analyze.nccl_comms import Joined
 from pyhangtrace.analyze.progress import in_place
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.model.kinds import Confidence, Edge, Kind, WaitKind
-from pyhangtrace.model.nccl import NcclCall
+from pyhangtrace.model.nccl import NcclCall, is_in_nccl
 from pyhangtrace.model.threads import ThreadSample
 
 # Those of a group of calls are done by threads of their own, which the caller waits for.
@@ -169,10 +169,7 @@ def match_messages(scene: Scene, waits: dict[Key, Blocked], communicators: Seque
 
 
 def _is_in_nccl(sample: ThreadSample) -> bool:
-    return any(
-        (frame.module or "").rpartition("/")[2].startswith("libnccl.so")
-        for frame in (*sample.frames, *sample.unmerged_native)
-    )
+    return any(map(is_in_nccl, (*sample.frames, *sample.unmerged_native)))
 
 
 def _messages(scene: Scene, picture: int) -> dict[Key, NcclCall]:

@@ -25,7 +25,7 @@ _LIBRARIES: tuple[tuple[str, re.Pattern[bytes]], ...] = tuple(
     (name, re.compile(pattern))
     for name, pattern in (
         ("torch", rb"^libtorch(_cpu|_cuda)?\.so"),
-        ("nccl", rb"^libnccl\.so"),
+        ("nccl", rb"^lib([nr]ccl|torch_cuda|torch_hip)\.so"),
         ("mpi", rb"^lib(mpi|mpich)\.so"),
         ("ray", rb"^_raylet\.so"),
         ("jax", rb"^(libjax_common\.so|_jax\.so|xla_extension\.so)"),

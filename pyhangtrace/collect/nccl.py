@@ -1,10 +1,10 @@
-"""NCCL's communicators, from the memory of the processes that have libnccl loaded, inside the guarded reader."""
+"""NCCL's communicators, from the memory of the processes that have it loaded, inside the guarded reader."""
 
 from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,9 @@ from pyhangtrace.model.nccl import (
     NcclState,
     NcclTask,
     NcclTransfer,
+    is_in_nccl,
 )
+from pyhangtrace.model.stacks import Frame
 from pyhangtrace.model.threads import ThreadSample
 
 if TYPE_CHECKING:
@@ -31,9 +33,8 @@ if TYPE_CHECKING:
 SOURCE = "nccl memory"
 NCCL_TASK = "nccl"
 MEMBERS_TASK = "nccl_members"
-FRAMEWORK = "nccl"  # as `maps` names the library
+FRAMEWORK = "nccl"  # as `maps` names the libraries that have it, or may have
 _SLACK_S = 0.1  # for the way to the reader and back
-_LIBRARY = "libnccl.so"
 _ASLEEP_WITHIN_S = 0.01
 _POLL_S = 0.0003
 #: Of one communicator: a page names no more.
@@ -45,13 +46,16 @@ _SETTING_UP = ("ncclCommInit", "ncclCommSplit", "ncclCommShrink", "bootstrapInit
 def members_task(
     state: HelperState, pids: Sequence[int], argument: Any, progress: Progress
 ) -> Iterator[tuple[int, Any]]:
-    """Task: what each pid knows of ranks of its communicators; `argument` is (seconds, {pid: [(address, ranks)]})."""
+    """Task: what each pid knows of ranks of its communicators; `argument` is (seconds, {pid: (library,
+    [(address, ranks)])}).
+    """
     budget_s, wanted = argument
     until = time.monotonic() + budget_s
     for pid in pids:
         progress(pid)
         left_s = max(0.0, until - time.monotonic())
-        found = _inspector(state).inspect(pid, members=wanted[pid], budget_s=left_s)
+        library, members = wanted[pid]
+        found = _inspector(state).inspect(pid, members=members, libraries=(library,), budget_s=left_s)
         yield pid, found["members"] if found is not None else None
 
 
@@ -68,13 +72,15 @@ def _inspector(state: HelperState) -> NcclInspector:
 def nccl_task(
     state: HelperState, pids: Sequence[int], argument: Any, progress: Progress
 ) -> Iterator[tuple[int, Any]]:
-    """Task: what NCCL knows in each pid, or None; `argument` is (seconds, {pid: (threads in NCCL, search memory)})."""
+    """Task: what NCCL knows in each pid, or None; `argument` is (seconds, {pid: (threads in NCCL, search memory,
+    libraries)}).
+    """
     inspector = _inspector(state)
     budget_s, wanted = argument
     until = time.monotonic() + budget_s
     for number, pid in enumerate(pids):
         progress(pid)
-        tids, search = wanted[pid]
+        tids, search, libraries = wanted[pid]
         callers = [
             (tid, pointer)
             for tid in tids
@@ -82,7 +88,10 @@ def nccl_task(
         ]
         # What one does not need is the next one's.
         left_s = max(0.0, until - time.monotonic()) / (len(pids) - number)
-        yield pid, inspector.inspect(pid, callers=callers, search=search, budget_s=left_s)
+        yield (
+            pid,
+            inspector.inspect(pid, callers=callers, search=search, libraries=libraries, budget_s=left_s),
+        )
 
 
 def _stack_pointer(proc_root: str, pid: int, tid: int) -> int | None:
@@ -106,11 +115,12 @@ def collect(
     deadline_s: float,
 ) -> tuple[NcclPicture, SourceStatus]:
     """What NCCL knows in these processes, which have it loaded, and how far that went."""
-    wanted: dict[int, tuple[tuple[int, ...], bool]] = {}
+    wanted: dict[int, tuple[tuple[int, ...], bool, tuple[str, ...]]] = {}
     for pid in pids:
         own = [thread for thread in threads if thread.pid == pid]
         callers = tuple(thread.tid for thread in own if _is_inside(thread) or not thread.stack_complete)
-        wanted[pid] = (callers, any(map(_sets_up, own)))
+        libraries = {frame.module for thread in own for frame in _nccl_frames(thread) if frame.module}
+        wanted[pid] = (callers, any(map(_sets_up, own)), tuple(sorted(libraries)))
     began = time.monotonic()
     answers = reader.run(
         NCCL_TASK, list(pids), (max(0.0, deadline_s - _SLACK_S), wanted), deadline_s=deadline_s
@@ -135,6 +145,7 @@ def _with_others(
     """The same, with what the first rank seen of each communicator knows of those that are not."""
     seen: dict[tuple[int, int], set[int]] = {}
     first: dict[tuple[int, int], tuple[int, NcclCommunicator]] = {}
+    libraries = {state.pid: state.library for state in states}
     for state in states:
         for comm in state.communicators:
             which = (comm.comm_hash, comm.n_ranks)
@@ -148,7 +159,8 @@ def _with_others(
             wanted.setdefault(pid, []).append((comm.address, ranks))
     if not wanted:
         return states
-    argument = (max(0.0, deadline_s - _SLACK_S), wanted)
+    of_library = {pid: (libraries[pid], members) for pid, members in wanted.items()}
+    argument = (max(0.0, deadline_s - _SLACK_S), of_library)
     answers = reader.run(MEMBERS_TASK, sorted(wanted), argument, deadline_s=deadline_s).values
     others = {
         (pid, address): tuple(
@@ -172,16 +184,22 @@ def _with_others(
 
 def _provenance(states: Sequence[NcclState]) -> str:
     if not any(state.communicators for state in states):
-        return "libnccl is loaded, and has no communicator"
+        return "NCCL is loaded, and has no communicator"
     layouts = sorted({state.layout_from for state in states})
     return f"layout from {', '.join(layouts)}"
 
 
+def users(threads: Iterable[ThreadSample]) -> set[int]:
+    """Processes that have threads in NCCL, whatever file it is in."""
+    return {thread.pid for thread in threads if _is_inside(thread)}
+
+
 def _is_inside(thread: ThreadSample) -> bool:
-    return any(
-        frame.module is not None and frame.module.rpartition("/")[2].startswith(_LIBRARY)
-        for frame in (*thread.frames, *thread.unmerged_native)
-    )
+    return any(True for _ in _nccl_frames(thread))
+
+
+def _nccl_frames(thread: ThreadSample) -> Iterator[Frame]:
+    return filter(is_in_nccl, (*thread.frames, *thread.unmerged_native))
 
 
 def _sets_up(thread: ThreadSample) -> bool:

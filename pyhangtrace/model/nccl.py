@@ -6,7 +6,10 @@ Numbers are NCCL's (nccl.h): results, functions, types. What a release does not 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+
+from pyhangtrace.model.stacks import Frame
 
 #: ncclFunc_t, the same from 2.18 on (the last ones since 2.28 and 2.29), by the names that torch.distributed gives.
 FUNCTIONS = (
@@ -236,3 +239,15 @@ class NcclPicture:
 
     at_s: float
     states: tuple[NcclState, ...]
+
+
+_LIBRARIES = ("libnccl.so", "librccl.so")
+_FUNCTION = re.compile(r"p?nccl[A-Z]\w*")
+
+
+def is_in_nccl(frame: Frame) -> bool:
+    """Whether a frame is one of NCCL's (or RCCL's), also where it was linked into another file."""
+    if frame.module is None:
+        return False
+    own = frame.module.rpartition("/")[2].startswith(_LIBRARIES)
+    return own or _FUNCTION.match(frame.function) is not None

@@ -97,9 +97,17 @@ class Plan:
 
 
 def program(
-    plan: Plan, wheel: Wheel, runtime: Runtime, *, transport: Transport, logs: Path, prefix: str = ""
+    plan: Plan,
+    wheel: Wheel,
+    runtime: Runtime,
+    *,
+    transport: Transport,
+    logs: Path,
+    prefix: str = "",
+    loaded: Path | None = None,
 ) -> Program:
-    """The ranks of a plan as one program of a case. NCCL's own log goes into `logs`, a file for each process.
+    """The ranks of a plan as one program of a case. NCCL's own log goes into `logs`, a file for each process. `loaded`
+    is a copy of the wheel's library to be used instead of it.
 
     Raises NoWheel.
     """
@@ -108,7 +116,8 @@ def program(
     file.write_text(json.dumps({"name": f"{prefix}{plan.name}", "parts": parts}))
     ranks = () if plan.together else tuple(sorted(plan.parts))
     env = {
-        "NCCL_BENCH_LIBRARY": str(library(wheel)),
+        "NCCL_BENCH_LIBRARY": str(loaded or library(wheel)),
+        "NCCL_BENCH_SYMBOLS": str(library(wheel)),
         "NCCL_BENCH_CUDA": str(wheel.driver_version),
         "LD_LIBRARY_PATH": str(runtime.folder),
         "LD_PRELOAD": str(runtime.calm),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
 
 #: ncclFunc_t
 FUNCTIONS = {"Broadcast": 0, "Reduce": 1, "AllGather": 2, "ReduceScatter": 3, "AllReduce": 4}
+
+#: CPU time; what the bench's six ranks need is a fraction of it.
+DECODED_WITHIN_S = 0.15
 
 
 @pytest.mark.root
@@ -131,6 +136,83 @@ def _check_verdict(stage: Running) -> None:
     if memory["state"] == "failed" and judgement.outcome is Outcome.ABSTAINED:
         return  # on a machine that is too busy, it withholds what it had no time to read
     assert judgement.outcome is Outcome.RIGHT, (*judgement.reasons, report["verdict"]["summary"])
+
+
+@pytest.mark.root
+@pytest.mark.nccl
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("wheel", ALWAYS, ids=lambda wheel: wheel.name)
+def test_ranks_of_a_host_are_decoded_at_once(wheel: Wheel, runtime: Runtime, logs: Path) -> None:
+    """Six of them, once the layout is known: what they have in memory beside their heaps is not read."""
+    available(wheel)
+    (kind,) = [each for each in KINDS if each.name == "two jobs"]
+    with Hang(kind, wheel, Transport.SOCKETS).running(runtime, logs) as stage:
+        pids = [stage.members[f"{prefix}rank{rank}"].pid for prefix in kind.jobs for rank in range(3)]
+        inspector = NcclInspector()
+        inspector.inspect(pids[0])
+        spent = []
+        for _ in range(3):
+            began = time.process_time()
+            found = [inspector.inspect(pid) for pid in pids]
+            spent.append(time.process_time() - began)
+            assert all(each is not None and len(each["communicators"]) == 1 for each in found)
+    assert min(spent) < DECODED_WITHIN_S
+
+
+@pytest.mark.root
+@pytest.mark.nccl
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("name", "options", "layout", "found_by", "symptom"),
+    [
+        # As PyTorch can be built; without symbols only the exported functions tell where the rank stands.
+        (
+            "libtorch_cuda.so",
+            ("--strip-all", "--remove-section=.note.gnu.build-id"),
+            "disassembly",
+            "fingerprint",
+            "file_lock.held",
+        ),
+        # In a file of any name its threads are met.
+        ("libmodel.so", ("--strip-debug",), "table", "list", "collective.missing_rank"),
+    ],
+)
+def test_nccl_that_was_linked_into_another_library(
+    name: str,
+    options: tuple[str, ...],
+    layout: str,
+    found_by: str,
+    symptom: str,
+    runtime: Runtime,
+    logs: Path,
+) -> None:
+    wheel = available(ALWAYS[1])
+    copy = logs / name
+    try:
+        subprocess.run(["objcopy", *options, str(library(wheel)), str(copy)], check=True, timeout=120)
+    except FileNotFoundError:
+        pytest.skip("there is no objcopy")
+    (kind,) = [each for each in KINDS if each.name == "skipped"]
+    job = program(kind.plan(), wheel, runtime, transport=Transport.SOCKETS, logs=logs, loaded=copy)
+    try:
+        with running(case("linked", [*kind.before, job], kind.facts)) as stage:
+            pids = {rank: stage.members[f"rank{rank}"].pid for rank in range(3)}
+            log.await_calls(logs, {pid: 3 + (rank != 2) for rank, pid in pids.items()})
+            seen = log.read(logs)
+            for rank, pid in pids.items():
+                found = NcclInspector().inspect(pid, libraries=[str(copy)])
+                assert found is not None
+                assert (found["library"], found["layout_from"]) == (str(copy), layout)
+                (comm,) = found["communicators"]
+                (logged,) = [each for each in seen.comms_of(pid) if each.complete]
+                assert (comm["rank"], comm["n_ranks"], comm["comm_hash"]) == (rank, 3, logged.comm_hash)
+                assert comm["found_by"] == found_by
+            report = json.loads(look(pids[0]).stdout)
+            assert report["verdict"]["symptom"] == symptom
+            judgement = judge(report, stage.case.facts, stage.members, descendants)
+            assert judgement.outcome is not Outcome.INNOCENT
+    finally:
+        copy.unlink()
 
 
 @pytest.mark.nccl

@@ -45,7 +45,8 @@ class Job:
         self.cuda = ctypes.CDLL("libcuda.so.1", mode=ctypes.RTLD_GLOBAL)
         self.cuda.cuStreamSynchronize.argtypes = [POINTER]
         library = os.environ["NCCL_BENCH_LIBRARY"]
-        if self.cuda.stand_in_load_nccl(library.encode()) <= 0:
+        symbols = os.environ["NCCL_BENCH_SYMBOLS"]
+        if self.cuda.stand_in_load_nccl(library.encode(), symbols.encode()) <= 0:
             raise SystemExit("the stand-in runtime has no place in this library")
         self.nccl = ctypes.CDLL(library)
         for name, arguments in SIGNATURES.items():

@@ -24,10 +24,16 @@ static void* stand_in_for(const char* name) {
   return NULL;
 }
 
-static int find_base(struct dl_phdr_info* info, size_t size, void* base) {
+struct wanted {
+  const char* path;
+  char* base;
+};
+
+static int find_base(struct dl_phdr_info* info, size_t size, void* data) {
+  struct wanted* const wanted = data;
   (void)size;
-  if (info->dlpi_name == NULL || strstr(info->dlpi_name, "libnccl.so") == NULL) return 0;
-  *(char**)base = (char*)info->dlpi_addr;
+  if (info->dlpi_name == NULL || strcmp(info->dlpi_name, wanted->path) != 0) return 0;
+  wanted->base = (char*)info->dlpi_addr;
   return 1;
 }
 
@@ -61,18 +67,19 @@ static int patch_symbols(char* base, const char* file) {
   return patched;
 }
 
-// How many entry points lead to ours now; -1 (and a line on stderr) if that cannot be done.
-EXPORT int stand_in_load_nccl(const char* path) {
+// How many entry points lead to ours now; -1 (and a line on stderr) if that cannot be done. `symbols` is the
+// same library, with its symbol table.
+EXPORT int stand_in_load_nccl(const char* path, const char* symbols) {
   if (dlopen(path, RTLD_NOW | RTLD_GLOBAL) == NULL) {
     fprintf(stderr, "%s\n", dlerror());
     return -1;
   }
-  char* base = NULL;
-  dl_iterate_phdr(find_base, &base);
-  const int descriptor = open(path, O_RDONLY | O_CLOEXEC);
+  struct wanted wanted = {path, NULL};
+  dl_iterate_phdr(find_base, &wanted);
+  const int descriptor = open(symbols, O_RDONLY | O_CLOEXEC);
   struct stat status;
-  if (base == NULL || descriptor < 0 || fstat(descriptor, &status) != 0) {
-    perror(path);
+  if (wanted.base == NULL || descriptor < 0 || fstat(descriptor, &status) != 0) {
+    perror(symbols);
     return -1;
   }
   const size_t size = (size_t)status.st_size;
@@ -82,7 +89,7 @@ EXPORT int stand_in_load_nccl(const char* path) {
     perror(path);
     return -1;
   }
-  const int patched = patch_symbols(base, file);
+  const int patched = patch_symbols(wanted.base, file);
   munmap(file, size);
   return patched;
 }
