@@ -110,20 +110,35 @@ py::tuple record_fields() {
   return py::tuple(names);
 }
 
-// Records of 64-bit numbers under these names, and the paths. Their memory becomes that of the array.
-template <class Read>
-py::tuple structured(Read read, const py::tuple& names) {
+py::dtype type_of(const py::tuple& names) {
   py::list fields;
   for (const py::handle name : names) {
     fields.append(py::make_tuple(name, "u8"));
   }
+  return py::dtype::from_args(fields);
+}
+
+// Made once, when it is first asked for: it loads numpy, and takes as long as to read a small process.
+const py::dtype& map_type() {
+  static py::gil_safe_call_once_and_store<py::dtype> type;
+  return type.call_once_and_store_result([] { return type_of(map_fields()); }).get_stored();
+}
+
+const py::dtype& smaps_type() {
+  static py::gil_safe_call_once_and_store<py::dtype> type;
+  return type.call_once_and_store_result([] { return type_of(record_fields()); }).get_stored();
+}
+
+// Records of 64-bit numbers under these names, and the paths. Their memory becomes that of the array.
+template <class Read>
+py::tuple structured(Read read, const py::dtype& type) {
   const auto count = static_cast<py::ssize_t>(read.records.size());
   py::object owner;  // none of an array without memory
   auto* const data = read.records.release();
   if (data != nullptr) {
     owner = py::capsule(data, [](void* memory) { std::free(memory); });
   }
-  const py::array records(py::dtype::from_args(fields), std::vector<py::ssize_t>{count}, data, owner);
+  const py::array records(type, std::vector<py::ssize_t>{count}, data, owner);
   py::list paths;
   for (const std::string& path : read.paths) {
     paths.append(text(path));
@@ -132,11 +147,11 @@ py::tuple structured(Read read, const py::tuple& names) {
 }
 
 py::tuple map_records(int pid, const std::string& proc_root) {
-  return structured(read_or_raise(proc::read_map_records, proc_root, pid, "maps"), map_fields());
+  return structured(read_or_raise(proc::read_map_records, proc_root, pid, "maps"), map_type());
 }
 
 py::tuple smaps(int pid, const std::string& proc_root) {
-  return structured(read_or_raise(proc::read_smaps, proc_root, pid, "smaps"), record_fields());
+  return structured(read_or_raise(proc::read_smaps, proc_root, pid, "smaps"), smaps_type());
 }
 
 py::dict smaps_rollup(int pid, const std::string& proc_root) {

@@ -13,14 +13,13 @@ constexpr std::string_view deleted_mark = " (deleted)";
 
 // The kernel writes a newline inside a path as \012 (seq_file's mangle_path with "\n"); other characters,
 // backslashes included, stay as they are.
-std::string unescape_newlines(std::string_view text) {
-  std::string path;
-  path.reserve(text.size());
+void unescape_newlines(std::string_view text, std::string& path) {
+  path.clear();
   while (true) {
     const std::size_t at = text.find("\\012");
     path.append(text.substr(0, at));
     if (at == std::string_view::npos) {
-      return path;
+      return;
     }
     path.push_back('\n');
     text.remove_prefix(at + 4);
@@ -58,7 +57,7 @@ bool parse_mapping(std::string_view line, Mapping& mapping) {
   if (mapping.deleted) {
     path.remove_suffix(deleted_mark.size());
   }
-  mapping.path = unescape_newlines(path);
+  unescape_newlines(path, mapping.path);
   return mapping.start < mapping.end;
 }
 

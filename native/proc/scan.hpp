@@ -1,9 +1,20 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string_view>
 
 namespace hangtrace::proc {
+
+/// The value of each character as a digit of a hexadecimal number as the kernel writes it, 16 for all others.
+inline constexpr auto hex_digits = [] {
+  std::array<std::uint8_t, 256> values{};
+  values.fill(16);
+  for (unsigned digit = 0; digit < 16; ++digit) {
+    values[static_cast<unsigned char>("0123456789abcdef"[digit])] = static_cast<std::uint8_t>(digit);
+  }
+  return values;
+}();
 
 /// A cursor over the text of a pseudo file. Every step says whether it matched; none reads past the end.
 class Scanner {
@@ -39,18 +50,12 @@ class Scanner {
   bool hex(std::uint64_t& value) {
     const char* const start = at_;
     std::uint64_t number = 0;
-    while (!done()) {
-      const char c = *at_;
-      unsigned digit = 0;
-      if (c >= '0' && c <= '9') {
-        digit = static_cast<unsigned>(c - '0');
-      } else if (c >= 'a' && c <= 'f') {
-        digit = static_cast<unsigned>(c - 'a') + 10;
-      } else {
+    for (; !done(); ++at_) {
+      const unsigned digit = hex_digits[static_cast<unsigned char>(*at_)];
+      if (digit > 15) {
         break;
       }
       number = number << 4 | digit;
-      ++at_;
     }
     value = number;
     return at_ != start;

@@ -40,14 +40,18 @@ bool kilobytes(std::string_view text, std::uint64_t& bytes) {
   return true;
 }
 
-std::uint64_t flag_bits(std::string_view flags) {
-  // " rd wr mr": two letters each, and a space before.
-  std::uint64_t bits = 0;
-  for (; flags.size() >= 3; flags.remove_prefix(3)) {
-    const std::string_view flag = flags.substr(1, 2);
-    bits |= flag == "pf" ? smaps_pfnmap : flag == "io" ? smaps_io : flag == "ht" ? smaps_hugetlb : 0;
+constexpr std::string_view flags_key = "VmFlags:";
+
+// " rd wr mr \n": two letters each, and a space before. What was read of it.
+std::size_t flag_bits(std::string_view flags, std::uint64_t& bits) {
+  std::size_t at = 0;
+  for (; at + 3 <= flags.size() && flags[at] == ' ' && flags[at + 1] != '\n'; at += 3) {
+    const auto pair = [&](char first, char second) {
+      return flags[at + 1] == first && flags[at + 2] == second;
+    };
+    bits |= pair('p', 'f') ? smaps_pfnmap : pair('i', 'o') ? smaps_io : pair('h', 't') ? smaps_hugetlb : 0;
   }
-  return bits;
+  return at;
 }
 
 }  // namespace
@@ -70,22 +74,67 @@ void SmapsParser::learn(std::string_view line, std::size_t index) {
   learned.index = index;
   if (index == not_a_size) {
     learned.other = line.substr(0, line.find(':'));
-  } else if (line.size() + 1 == line_size && line[key_size - 1] == ' ' && line.ends_with(" kB")) {
+  } else if (line.size() + 1 == line_size && line.substr(0, key_size).find_last_of(" :") == key_size - 1 &&
+             line.ends_with(" kB")) {
     learned.usual = kilobytes(line.substr(key_size), learned.value);
     std::ranges::copy(line, last_.begin() + static_cast<std::ptrdiff_t>(position_ * line_size));
     last_[(position_ + 1) * line_size - 1] = '\n';
   }
-  usual_end_ = 0;
-  while (usual_end_ < learned_.size() && learned_[usual_end_].usual) {
-    ++usual_end_;
+  count_usual();
+}
+
+void SmapsParser::count_usual() {
+  sizes_.fill(0);
+  for (usual_end_ = 0; usual_end_ < learned_.size() && learned_[usual_end_].usual; ++usual_end_) {
+    sizes_[learned_[usual_end_].index] = learned_[usual_end_].value;
   }
 }
 
-// Takes lines of usual length at the begin of the piece, as long as they are the expected ones. Bytes taken.
-std::size_t SmapsParser::usual_lines(std::string_view piece) {
+// Takes lines at the begin of the piece, as long as they are the expected ones. Bytes taken.
+std::size_t SmapsParser::known_lines(std::string_view piece) {
   if (result_.records.empty()) {
     return 0;
   }
+  std::size_t taken = usual_lines(piece);
+  for (;;) {
+    const std::size_t more = other_line(piece.substr(taken));
+    if (more == 0) {
+      return taken;
+    }
+    taken += more;
+  }
+}
+
+// A line without a size: of one that says the same as in the entry before, and of the flags, no end is
+// searched.
+std::size_t SmapsParser::other_line(std::string_view piece) {
+  if (position_ >= learned_.size()) {
+    return 0;
+  }
+  const std::string& before = learned_[position_].text;
+  std::size_t taken = 0;
+  if (before.starts_with(flags_key)) {
+    std::uint64_t bits = 0;
+    if (!piece.starts_with(flags_key)) {
+      return 0;
+    }
+    taken = flags_key.size() + flag_bits(piece.substr(flags_key.size()), bits);
+    if (!piece.substr(taken).starts_with(" \n")) {
+      return 0;
+    }
+    taken += 2;
+    result_.records.back().flags |= bits;
+  } else if (!before.empty() && piece.starts_with(before)) {
+    taken = before.size();
+  } else {
+    return 0;
+  }
+  ++position_;
+  return taken;
+}
+
+// Lines of usual length.
+std::size_t SmapsParser::usual_lines(std::string_view piece) {
   SmapsRecord& record = result_.records.back();
   std::size_t taken = 0;
   while (position_ < usual_end_ && piece.size() - taken >= line_size) {
@@ -93,6 +142,10 @@ std::size_t SmapsParser::usual_lines(std::string_view piece) {
     // Most mappings end in the same lines as the one before: compared at once, their numbers are known.
     const std::size_t rest = (usual_end_ - position_) * line_size;
     if (piece.size() - taken >= rest && std::memcmp(line, last_.data() + position_ * line_size, rest) == 0) {
+      if (position_ == 0) {
+        record.sizes = sizes_;
+        position_ = usual_end_;
+      }
       for (; position_ < usual_end_; ++position_) {
         record.sizes[learned_[position_].index] = learned_[position_].value;
       }
@@ -117,7 +170,7 @@ std::size_t SmapsParser::usual_lines(std::string_view piece) {
     }
     learned.value = number * 1024;
     std::memcpy(last, line, line_size);
-    record.sizes[learned.index] = learned.value;
+    record.sizes[learned.index] = sizes_[learned.index] = learned.value;
     ++position_;
     taken += line_size;
   }
@@ -148,8 +201,11 @@ void SmapsParser::line(std::string_view line) {
   ++position_;
   if (index != not_a_size) {
     kilobytes(line.substr(colon + 1), record.sizes[index]);
-  } else if (key == "VmFlags") {
-    record.flags |= flag_bits(line.substr(colon + 1));
+    return;
+  }
+  learned_[position_ - 1].text.assign(line).push_back('\n');
+  if (line.starts_with(flags_key)) {
+    flag_bits(line.substr(flags_key.size()), record.flags);
   }
 }
 
@@ -165,7 +221,7 @@ void SmapsParser::feed(std::string_view piece) {
     carry_.clear();
   }
   for (;;) {
-    piece.remove_prefix(usual_lines(piece));
+    piece.remove_prefix(known_lines(piece));
     const std::size_t end = piece.find('\n');
     if (end == std::string_view::npos) {
       carry_.assign(piece);

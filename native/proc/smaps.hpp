@@ -75,19 +75,24 @@ class SmapsParser {
     bool usual = false;       // key and number have the places they usually have
     std::uint64_t value = 0;  // in bytes, of the line that last_ holds
     std::string other;        // the key, of a line without a size
+    std::string text;         // such a line as it was last, newline included
   };
 
+  std::size_t known_lines(std::string_view piece);
   std::size_t usual_lines(std::string_view piece);
+  std::size_t other_line(std::string_view piece);
   void line(std::string_view line);
   void header(std::string_view line);
   void learn(std::string_view line, std::size_t index);
+  void count_usual();
 
   Smaps result_;
   MapRecordBuilder builder_;
   std::string carry_;             // a line that is not whole yet
   std::vector<Learned> learned_;  // by position in an entry
   std::vector<char> last_;        // the usual lines as they were last, at a distance of a line each
-  std::size_t usual_end_ = 0;     // the first position that is not usual
+  std::array<std::uint64_t, smaps_keys.size()> sizes_{};  // what these say
+  std::size_t usual_end_ = 0;                             // the first position that is not usual
   std::size_t position_ = 0;
   Mapping mapping_;
 };

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <array>
+#include <initializer_list>
+#include <random>
 
 #include "fake_proc.hpp"
 #include "proc/map_records.hpp"
@@ -180,6 +182,45 @@ TEST_CASE("smaps: long numbers, other lines and another order than in the entry 
     CHECK(smaps.records[2].sizes[key("swap")] == 9 * 1024);
     CHECK(smaps.records[2].flags == (map_read | map_write | smaps_io));
     CHECK(smaps.records[3].sizes[key("swap")] == 3 * 1024);
+  }
+}
+
+TEST_CASE("smaps: each entry says what it says alone, whatever came before it") {
+  std::mt19937 random(7);
+  const auto pick = [&](std::initializer_list<const char*> lines) {
+    return std::string(lines.begin()[random() % lines.size()]);
+  };
+  std::vector<std::string> entries;
+  std::string text;
+  for (int i = 0; i < 400; ++i) {
+    std::string entry = pick({"1000-3000 rw-p 00000000 00:00 0 \n",
+                              "2000-3000 r--s 00000010 08:01 5                     /lib/y\n"});
+    entry += pick({"", "", "Size:                  8 kB\n", "Size:               2048 kB\n"});
+    entry += pick({"Rss:                   8 kB\n", "Rss:                   0 kB\n",
+                   "Rss:            123456789 kB\n",
+                   "Rss:                   0 kB\nPss:                   7 kB\n"});
+    entry +=
+        pick({"Shared_Hugetlb:        0 kB\nPrivate_Hugetlb:    2048 kB\n", "Private_Hugetlb:       0 kB\n",
+              "Private_Hugetlb: 123456789 kB\n", "Swap:                  1 kB\n"});
+    entry += pick({"", "THPeligible:           0\n", "THPeligible:           1\n", "THPeligible:    0\n"});
+    entry += pick({"", "ProtectionKey:         3\n"});
+    entry += pick({"VmFlags: rd wr ht \n", "VmFlags: rd mr pf\n", "VmFlags: rd mr \n", "VmFlags:\n",
+                   "VmFlags: io p\n"});
+    entries.push_back(entry);
+    text += entry;
+  }
+  SmapsParser parser;
+  parser.feed(text);
+  const Smaps all = parser.finish();
+  REQUIRE(all.records.size() == entries.size());
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    CAPTURE(entries[i]);
+    SmapsParser alone;
+    alone.feed(entries[i]);
+    const Smaps one = alone.finish();
+    REQUIRE(one.records.size() == 1);
+    CHECK(all.records[i].sizes == one.records[0].sizes);
+    CHECK(all.records[i].flags == one.records[0].flags);
   }
 }
 

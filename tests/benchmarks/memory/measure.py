@@ -29,9 +29,21 @@ MANY_MAPPINGS = """
     sys.stdin.read()
 """
 
-TORCH = """
-    import sys, torch
-    torch.ones(8).sum()
+# One rank of a training: a process group, a model that it reduces for, workers that bring it batches.
+TORCH_RANK = """
+    import sys, tempfile, torch
+    from torch import nn
+    from torch.nn.parallel import DistributedDataParallel
+    from torch.utils.data import DataLoader, TensorDataset
+    folder = tempfile.TemporaryDirectory()
+    torch.distributed.init_process_group("gloo", init_method=f"file://{folder.name}/store", rank=0, world_size=1)
+    model = DistributedDataParallel(nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 8)))
+    optimizer = torch.optim.AdamW(model.parameters())
+    data = TensorDataset(torch.randn(512, 256), torch.randint(8, (512,)))
+    for inputs, labels in DataLoader(data, batch_size=64, num_workers=2):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(inputs), labels).backward()
+        optimizer.step()
     print("ready", flush=True)
     sys.stdin.read()
 """

@@ -16,14 +16,14 @@ import pytest
 from pyhangtrace import _native
 from pyhangtrace.collect import exact_memory, processes
 from pyhangtrace.collect.guarded import GuardedReader
-from pyhangtrace.collect.procfs import fields, read_text
+from pyhangtrace.collect.procfs import fields, kilobytes, read_text
 from pyhangtrace.collect.tasks import TASKS
 from pyhangtrace.model.kinds import MemoryMode
 from pyhangtrace.model.memory import ExactMemory
 from tests.benchmarks.memory.measure import (
     MANY_MAPPINGS,
     MAPS_FILE,
-    TORCH,
+    TORCH_RANK,
     built,
     drainer,
     in_turns,
@@ -38,7 +38,8 @@ psutil = pytest.importorskip("psutil", reason="psutil, the peer, is not installe
 
 MIB = 1 << 20
 WORKERS = 8
-SEGMENT = 1024 * MIB
+SEGMENT = 4096 * MIB
+SMALL_SEGMENT = 1024 * MIB
 
 
 def said(what: str, ours: float, peer: float, target: float) -> float:
@@ -57,13 +58,13 @@ def said(what: str, ours: float, peer: float, target: float) -> float:
     [
         ("5,000 mappings", MANY_MAPPINGS, ("5000",), 15, 5.0),
         ("50,000 mappings", MANY_MAPPINGS, ("50000",), 5, 5.0),
-        ("a torch worker", TORCH, (), 15, 2.0),
+        ("a torch rank", TORCH_RANK, (), 15, 2.0),
     ],
 )
 def test_parsing_smaps(
     tmp_path: Path, what: str, source: str, arguments: tuple[str, ...], rounds: int, least: float
 ) -> None:
-    if source is TORCH:
+    if source is TORCH_RANK:
         pytest.importorskip("torch")
     drain = drainer(tmp_path)
     with program(source, *arguments) as pid:
@@ -72,13 +73,17 @@ def test_parsing_smaps(
             {
                 "read": lambda: drain(f"/proc/{pid}/smaps"),
                 "ours": lambda: _native.smaps(pid),
+                "rollup": lambda: _native.smaps_rollup(pid),
                 "psutil": lambda: process.memory_maps(grouped=False),
             },
             rounds=rounds,
         )
     # Both are what the kernel takes, and a little: where that is pages, no reader is faster than another.
     assert said(f"{what}: smaps, beside a plain read", taken["ours"], taken["read"], 1 / 1.10) > 1 / 1.5
+    said(f"{what}: a plain read, beside psutil.memory_maps", taken["read"], taken["psutil"], least)
     assert said(f"{what}: smaps, beside psutil.memory_maps", taken["ours"], taken["psutil"], least) > 1
+    # What a report reads of a process whose page tables are short.
+    said(f"{what}: rollup, beside psutil.memory_maps", taken["rollup"], taken["psutil"], least)
 
 
 @contextlib.contextmanager
@@ -107,8 +112,10 @@ def bracket(pids: list[int], path: Path) -> int:
 
 
 def test_eight_workers_of_one_segment() -> None:
+    available = kilobytes(dict(fields(read_text("/proc/meminfo") or ""))["MemAvailable"]) or 0
+    if available < 2 * SEGMENT:
+        pytest.skip(f"needs {2 * SEGMENT >> 30} GiB of memory")
     with segment(SEGMENT) as path, workers(path) as pids:
-        # A walk of more memory than that would be alike: its time is that of the kernel, a page.
         big = psutil.Process(pids[0])
         taken = in_turns(
             {
@@ -118,7 +125,9 @@ def test_eight_workers_of_one_segment() -> None:
             },
             rounds=7,
         )
-        few = said("a gigabyte in one mapping: smaps, beside psutil", taken["ours"], taken["psutil"], 0.95)
+        few = said(
+            f"{SEGMENT >> 20} MiB in one mapping: smaps, beside psutil", taken["ours"], taken["psutil"], 0.95
+        )
         times: dict[int, list[float]] = {1: [], 2: []}
         spent: dict[int, list[float]] = {1: [], 2: []}
         exact = None
@@ -143,7 +152,7 @@ def test_eight_workers_of_one_segment() -> None:
         low = bracket(pids, path)
         pss = sum(_native.smaps_rollup(pid)["pss"] for pid in pids)
     assert few >= 0.8
-    assert quick >= 25  # a hundred, with four times the memory
+    assert quick >= 50
     assert low == pytest.approx(pss, rel=0.06)
     if exact.mode is MemoryMode.PFN_UNION and exact.frames is not None:
         outsiders = exact.frames - pss
@@ -164,32 +173,39 @@ IDLE = """
 def test_what_the_target_feels(tmp_path: Path) -> None:
     """Beside the same look at another process, which takes the same CPU time."""
     mapper = built("mapper", tmp_path)
-    figures: dict[str, list[tuple[float, ...]]] = {}
-    with segment(SEGMENT) as path, started([str(mapper), str(path)]) as target, program(IDLE) as other:
+    figures: dict[tuple[str, str], list[tuple[float, ...]]] = {}
+    ways = {
+        "memory": ("memory", "-d", "0.3"),
+        "memory --exact": ("memory", "-d", "0.3", "--exact"),
+        "attach": ("attach", "-d", "0.3"),
+    }
+    with segment(SMALL_SEGMENT) as path, started([str(mapper), str(path)]) as target, program(IDLE) as other:
         assert target.stdin is not None
         assert target.stdout is not None
         for _ in range(7):
-            for name, pid, options in (
-                ("another process", other, ()),
-                ("hangtrace memory", target.pid, ()),
-                ("hangtrace memory --exact", target.pid, ("--exact",)),
-            ):
-                target.stdin.write("go 1.5\n")
-                target.stdin.flush()
-                subprocess.run(
-                    [sys.executable, "-m", "pyhangtrace", "memory", str(pid), "-d", "0.3", *options],
-                    check=True,
-                    capture_output=True,
-                    timeout=60,
-                )
-                words = target.stdout.readline().split()
-                figures.setdefault(name, []).append(tuple(float(word) / 1e3 for word in words[1:]))
-    for name, rounds in figures.items():
+            for name, (command, *options) in ways.items():
+                for whose, pid in (("another process", other), ("the target", target.pid)):
+                    target.stdin.write("go 1.5\n")
+                    target.stdin.flush()
+                    subprocess.run(
+                        [sys.executable, "-m", "pyhangtrace", command, str(pid), *options],
+                        check=command == "memory",
+                        capture_output=True,
+                        timeout=60,
+                    )
+                    words = target.stdout.readline().split()
+                    figures.setdefault((name, whose), []).append(
+                        tuple(float(word) / 1e3 for word in words[1:])
+                    )
+    for (name, whose), rounds in figures.items():
         p50, p999, longest = (statistics.median(column) for column in zip(*rounds, strict=True))
+        control = [one[1] for one in figures[name, "another process"]]
+        beside = f"the control's: {'ok' if p999 <= max(control) else 'MISS'}" if whose == "the target" else ""
         least, most = min(one[1] for one in rounds), max(one[1] for one in rounds)
         print(
-            f"\nmmap+munmap, {name:26} p50 {p50:6.1f} us  p99.9 {p999:7.1f} us ({least:.1f} to {most:.1f})"
-            f"  longest {longest:8.1f} us"
+            f"\nmmap+munmap, {name:15} of {whose:15} p50 {p50:6.1f} us  p99.9 {p999:7.1f} us "
+            f"({least:.1f} to {most:.1f})  longest {longest:8.1f} us  {beside}"
         )
-    spread = [one[1] for one in figures["another process"]]
-    assert statistics.median(one[1] for one in figures["hangtrace memory"]) <= 1.2 * max(spread)
+    for name in ("memory", "attach"):
+        spread = [one[1] for one in figures[name, "another process"]]
+        assert statistics.median(one[1] for one in figures[name, "the target"]) <= 1.2 * max(spread), name
