@@ -321,11 +321,7 @@ class _Run:
     def _read_logs(self) -> None:
         """Only of a job that has ranks: what else there is has no phases."""
         if any(each.claims for each in self.found.identities.values()):
-            running_s = {
-                pid: started
-                for pid in self.found.living(self.found.group.members)
-                if (started := self.found.facts[pid].started_s_ago) is not None
-            }
+            running_s = self.found.running_s(self.found.group.members)
             self.found.log_marks = log_marks.collect(self.reader, running_s, deadline_s=self._left(_LOGS_S))
 
     def _weigh(self) -> None:
@@ -341,6 +337,7 @@ class _Run:
                 mapped=self.found.host.maps,
                 shown=self.found.host.mapped,
                 reads=self._watch_reads(self.found.host.mappings),
+                running_s=self.found.running_s(self.found.group.members),
                 deadline_s=self._left(_SHM_S),
             )
 

@@ -70,6 +70,11 @@ class Findings:
         """Those of them that are worth reading."""
         return [pid for pid in pids if pid in self.facts and self.facts[pid].problem is None]
 
+    def running_s(self, pids: Iterable[int]) -> dict[int, float]:
+        """For how long those of them run that are worth reading, where that is known."""
+        ages = {pid: self.facts[pid].started_s_ago for pid in self.living(pids)}
+        return {pid: age for pid, age in ages.items() if age is not None}
+
     def with_library(self, framework: str) -> list[int]:
         """Members that have the framework's library loaded."""
         loaded = self.host.frameworks if self.host is not None else {}

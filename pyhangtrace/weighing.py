@@ -24,11 +24,13 @@ from pyhangtrace.findings import Findings, begin
 from pyhangtrace.model.errors import NotPermitted
 from pyhangtrace.model.evidence import Cost, Evidence, JobFacts, Look, SourceStatus
 from pyhangtrace.model.kinds import SourceState
-from pyhangtrace.model.memory import ExactMemory
+from pyhangtrace.model.memory import ExactMemory, MemoryCounters
 from pyhangtrace.model.report import MemoryAnswer
 
 _STEP_S = 1.0
 _FILES_S = 0.3
+BUDGET_S = 30.0
+"""For how long page tables are walked where nothing else is said."""
 
 Progress = Callable[[str], None]
 
@@ -41,7 +43,7 @@ class WeighOptions:
 
     window_s: float = 0.5
     exact: bool = False
-    budget_s: float = 30.0
+    budget_s: float = BUDGET_S
 
 
 def weigh(
@@ -104,8 +106,10 @@ def _watch(found: Findings, reader: GuardedReader, options: WeighOptions, progre
         shown=shared,
         reads=reads,
         exact=exact,
+        running_s=found.running_s(members),
         deadline_s=_FILES_S,
     )
+    ended = _ended(memory.counters)
     return Evidence(
         tool_version=__version__,
         taken_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -123,7 +127,11 @@ def _watch(found: Findings, reader: GuardedReader, options: WeighOptions, progre
                 process,
                 role=found.identities[process.pid].role,
                 claims=tuple(found.identities[process.pid].claims),
-                problem="mmap_lock_held" if process.pid in locked else process.problem,
+                problem="mmap_lock_held"
+                if process.pid in locked
+                else "gone"
+                if process.pid in ended
+                else process.problem,
                 problem_tid=locked.get(process.pid),
             )
             for pid in found.group.members
@@ -144,6 +152,12 @@ def _watch(found: Findings, reader: GuardedReader, options: WeighOptions, progre
             walked,
         ),
     )
+
+
+def _ended(counters: Sequence[MemoryCounters]) -> set[int]:
+    """Who had memory at the begin of the window, and has none at its end."""
+    before = {process.pid for process in counters[0].processes if process.rss}
+    return before - {process.pid for process in counters[-1].processes if process.rss}
 
 
 def _walk(

@@ -13,22 +13,25 @@ from pyhangtrace.model.report import Loading
 
 _DIGITS = re.compile(r"\d+")
 _MOST_NAMED = 4
+# Reading far ahead, or a second set of files, is no reason to give no time; reading the same again and again is.
+_MUCH_MORE = 4
 
 
 def loading(
-    files: Sequence[LoadedFile], window: Window | None, seconds: float | None = None
+    files: Sequence[LoadedFile], window: Window | None, seconds: float | None = None, *, thrash: bool = False
 ) -> tuple[Loading, ...]:
     """Sets of files of which some were read within the window, or are read half and were not touched in it. `seconds`
-    lie between the two looks at the files, where that is not the window.
+    lie between the two looks at the files, where that is not the window. `thrash`: what is read does not stay.
     """
     if window is None:
         return ()
     if seconds is not None and seconds > 0:
         window = replace(window, seconds=seconds)
+    stays = not thrash and (window.read_bytes or 0.0) * window.seconds <= _MUCH_MORE * moved(files)
     sets: dict[str, list[LoadedFile]] = {}
     for file in files:
         sets.setdefault(_mask(file.path), []).append(file)
-    found = [_progress(mask, members, window) for mask, members in sorted(sets.items())]
+    found = [_progress(mask, members, window, stays=stays) for mask, members in sorted(sets.items())]
     return tuple(one for one in found if one is not None)
 
 
@@ -59,22 +62,33 @@ def _mask(path: str) -> str:
     return folder + slash + _DIGITS.sub("*", name)
 
 
-def _progress(mask: str, files: list[LoadedFile], window: Window) -> Loading | None:
+def _progress(mask: str, files: list[LoadedFile], window: Window, *, stays: bool) -> Loading | None:
     users = tuple(sorted({pid for file in files for pid in (*file.readers, *file.mappers)}))
     grown, walked = _grown(files), _walked(files)
-    ahead = max(grown, walked)
     total = sum(file.size for file in files)
     cached = [file.cached_after for file in files]
-    done = sum(value for value in cached if value is not None) if None not in cached else None
+    in_memory = sum(value for value in cached if value is not None) if None not in cached else None
     current = [file for file in files if _under_way(file)]
-    if ahead == 0:
-        return _still(mask, files, current, users, window, total=total, done=done)
-    rate = ahead / window.seconds
-    left = total - done if done is not None and grown else _left_of(current)
-    eta = left / rate if left is not None else None
+    if not grown and not walked:
+        return _still(mask, files, current, users, window, total=total, done=in_memory)
+    # Who reads what lies in the page cache already gets ahead of what comes into it; else readahead makes them alike.
+    from_disk = in_memory is not None and grown * 2 >= walked
+    done: int | None
+    left: int | None
+    if from_disk and in_memory is not None:
+        done, left = in_memory, total - in_memory if stays else None
+        have = f"{size(in_memory)} of {size(total)} are in memory"
+        if left is None:
+            have += ", which it does not stay in"
+    else:
+        ends = [(file.size, max((end for _, _, end in file.positions), default=0)) for file in current]
+        done = sum(end for _, end in ends)
+        left = max(0, sum(length for length, _ in ends) - done) if ends else None
+        have = f"at {size(done)} of {size(sum(length for length, _ in ends))}"
+    rate = (grown if from_disk else max(grown, walked)) / window.seconds
+    eta = left / rate if left is not None and rate else None
     names = tuple(file.path.rpartition("/")[2] for file in current)
     at = f" of {len(files)} files" if len(files) > 1 else ""
-    have = f", {size(done)} of {size(total)} are in memory" if done is not None else f" of {size(total)}"
     soon = f", {_time(eta)} to go at this rate" if eta is not None else ""
     return Loading(
         files=mask,
@@ -85,7 +99,7 @@ def _progress(mask: str, files: list[LoadedFile], window: Window) -> Loading | N
         done=done,
         rate_bytes_per_s=round(rate, 1),
         eta_s=round(eta, 1) if eta is not None else None,
-        summary=f"{_named(names)}{at} at {size(int(rate))}/s{have}{soon}",
+        summary=f"{_named(names)}{at} at {size(int(rate))}/s, {have}{soon}",
     )
 
 
@@ -127,13 +141,6 @@ def _under_way(file: LoadedFile) -> bool:
         return True
     before, after = file.cached_before, file.cached_after
     return before is not None and after is not None and after > before
-
-
-def _left_of(current: list[LoadedFile]) -> int | None:
-    """Of files that are in memory and read from there: what the furthest reader has before it."""
-    if not current:
-        return None
-    return sum(file.size - max((end for _, _, end in file.positions), default=file.size) for file in current)
 
 
 def _named(names: tuple[str, ...]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyhangtrace.analyze import memory_oom
@@ -12,7 +11,7 @@ from pyhangtrace.analyze.memory_sums import Held, Sums, add_up, hold, members_of
 from pyhangtrace.analyze.memory_window import Window, window_of
 from pyhangtrace.analyze.scene import Scene
 from pyhangtrace.model.kinds import MemoryMode, MemoryVerdict
-from pyhangtrace.model.memory import MemoryFacts
+from pyhangtrace.model.memory import MemoryFacts, ShmSpace
 from pyhangtrace.model.processes import ProcessFacts
 from pyhangtrace.model.quantities import plural, size
 from pyhangtrace.model.report import Cleared, MemoryFile, MemoryReport, OomVictim
@@ -23,7 +22,8 @@ _ILLUSION = 2.0
 _TIGHT = 0.8
 _LOW_SHARE = 0.05
 _FULL_STALL_PERCENT = 10.0
-_FULL_SHARE = 0.01  # of /dev/shm is free
+_FULL_SHARE = 0.01  # of a memory file system is free
+_SCARCE_SHARE = 0.5
 
 # Above this a process reads its pages in again and again.
 THRASH_FAULTS_PER_S = 1000.0
@@ -114,7 +114,9 @@ def weigh(scene: Scene, *, dead_of_oom: bool = False) -> MemoryReport:
             hugetlb=sums.hugetlb_max if sums is not None else None,
             driver=driver,
         ),
-        loading=loading(facts.loaded, case.window, facts.loaded_s) if facts is not None else (),
+        loading=loading(facts.loaded, case.window, facts.loaded_s, thrash=verdict is MemoryVerdict.THRASH)
+        if facts is not None
+        else (),
         evidence=tuple(why),
         cleared=tuple(_cleared(case, verdict)),
     )
@@ -147,19 +149,33 @@ def _verdict(case: _Case) -> tuple[MemoryVerdict, list[str]]:
     return MemoryVerdict.NORMAL, []
 
 
-def _full_shm(scene: Scene) -> str | None:
+def _spaces(scene: Scene) -> list[ShmSpace]:
+    """Memory file systems of the members, the fullest first; else the /dev/shm of the machine."""
     facts, host = scene.evidence.memory, scene.evidence.host
-    spaces = [(space.size, space.free) for space in facts.shm] if facts is not None else []
+    spaces = list(facts.shm) if facts is not None else []
     if not spaces and host.shm_size and host.shm_free is not None:
-        spaces = [(host.shm_size, host.shm_free)]
-    for total, free in spaces:
-        if free < total * _FULL_SHARE:
+        spaces = [ShmSpace(device=0, size=host.shm_size, free=host.shm_free, pids=())]
+    return spaces
+
+
+def _full_shm(scene: Scene) -> str | None:
+    for space in _spaces(scene):
+        room = f"{size(space.free)} of {size(space.size)} free"
+        if space.free < space.size * _FULL_SHARE:
             waiting = sorted(
                 key[1] for key, samples in scene.samples.items() if scene.syscall(samples[-1]) == "fallocate"
             )
             threads = f", threads {', '.join(map(str, waiting))} ask for more" if waiting else ""
-            return f"/dev/shm is full: {size(free)} of {size(total)} free{threads}"
+            return f"{space.point} is full: {room}{threads}"
+        # More may have been asked for than is left. Where there is plenty by now, that has passed.
+        if space.refused and space.free < space.size * _SCARCE_SHARE:
+            return f"{space.point} had no room left for what {_log_of(space)} tells of: {room}"
     return None
+
+
+def _log_of(space: ShmSpace) -> str:
+    more = f" and {len(space.refused) - 1} more" if len(space.refused) > 1 else ""
+    return f"the log of pid {space.refused[0]}{more}"
 
 
 def _thrash(case: _Case) -> list[str]:
@@ -440,13 +456,11 @@ def _cleared(case: _Case, verdict: MemoryVerdict) -> list[Cleared]:
 
 
 def _shm_room(scene: Scene) -> str | None:
-    facts, host = scene.evidence.memory, scene.evidence.host
-    spaces: Sequence[tuple[int, int]] = (
-        [(space.size, space.free) for space in facts.shm] if facts is not None else []
-    )
-    if not spaces and host.shm_size and host.shm_free is not None:
-        spaces = [(host.shm_size, host.shm_free)]
+    spaces = _spaces(scene)
     if not spaces:
         return None
-    total, free = spaces[0]
-    return f"{size(free)} of {size(total)} free in /dev/shm"
+    words = f"{size(spaces[0].free)} of {size(spaces[0].size)} free in {spaces[0].point}"
+    told = next((space for space in spaces if space.refused), None)
+    if told is not None:
+        words += f"; {_log_of(told)} tells of no room in {told.point}, where {size(told.free)} are free now"
+    return words

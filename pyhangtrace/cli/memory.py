@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 
 @click.command(name="memory", short_help="Say what memory a job really holds.")
-@click.argument("pids", metavar="PID...", nargs=-1, required=True, callback=process_ids)
+@click.argument("pids", metavar="PID...", nargs=-1, callback=process_ids)
+@click.option(
+    "-p", "--pid", "more", multiple=True, callback=process_ids, help="The same as PID, for habit's sake."
+)
 @click.option(
     "--exact",
     is_flag=True,
@@ -29,10 +32,8 @@ if TYPE_CHECKING:
     "--budget",
     metavar="SECONDS",
     type=click.FloatRange(min=0.1, max=600.0),
-    default=30.0,
-    show_default=True,
     callback=seconds,
-    help="With --exact: begin no walk that would not be over by then; members left out are told.",
+    help="With --exact: begin no walk that would not be over by then; members left out are told. Default: 30.",
 )
 @click.option(
     "-d",
@@ -57,8 +58,9 @@ if TYPE_CHECKING:
 def command(
     *,
     pids: tuple[int, ...],
+    more: tuple[int, ...],
     exact: bool,
-    budget: float,
+    budget: float | None,
     duration: float,
     as_json: bool,
     outputs: tuple[str, ...],
@@ -68,12 +70,17 @@ def command(
 
     Without --exact no page table is walked where that takes longer than milliseconds. Nobody is stopped or written to.
     """
+    wanted = tuple(dict.fromkeys((*pids, *more)))
+    if not wanted:
+        raise click.UsageError("Missing argument 'PID...'.")
+    if budget is not None and not exact:
+        raise click.UsageError("--budget is for the walk of page tables, which only --exact makes")
     files = [_check(name) for name in outputs]
-    from pyhangtrace.weighing import WeighOptions, weigh
+    from pyhangtrace.weighing import BUDGET_S, WeighOptions, weigh
 
     answer = weigh(
-        pids,
-        WeighOptions(window_s=duration, exact=exact, budget_s=budget),
+        wanted,
+        WeighOptions(window_s=duration, exact=exact, budget_s=budget if budget is not None else BUDGET_S),
         progress=lambda message: click.echo(message, err=True),
     )
 

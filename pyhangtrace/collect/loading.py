@@ -14,8 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pyhangtrace.collect.cached import cached_bytes
 from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
-from pyhangtrace.collect.maps import FileMapping, cached_bytes, kind_of
+from pyhangtrace.collect.maps import FileMapping, kind_of
 from pyhangtrace.collect.procfs import fields, numbers, printable, read_link, read_text
 from pyhangtrace.model.memory import LoadedFile
 

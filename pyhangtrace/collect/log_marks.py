@@ -86,13 +86,19 @@ def log_marks_task(
     """Task: of each log of each pid (device and inode, last mark or None); `argument` is how long each has run."""
     for pid in pids:
         progress(pid)
-        found = {}
-        for descriptor in (1, 2):
-            log = _tail(f"{state.proc_root}/{pid}/fd/{descriptor}")
-            # What was last written before the program began is of another run.
-            if log is not None and log.written_s_ago <= argument[pid] + _CLOCK_S:
-                found[log.file] = last_mark(log.text)
-        yield pid, tuple(found.items())
+        logs = log_tails(f"{state.proc_root}/{pid}", argument[pid])
+        yield pid, tuple({log.file: last_mark(log.text) for log in logs}.items())
+
+
+def log_tails(folder: str, running_s: float) -> list[Log]:
+    """The ends of the files that standard output and error of a process lead to, which has run for so long."""
+    found = {}
+    for descriptor in (1, 2):
+        log = _tail(f"{folder}/fd/{descriptor}")
+        # What was last written before the program began is of another run.
+        if log is not None and log.written_s_ago <= running_s + _CLOCK_S:
+            found[log.file] = log
+    return list(found.values())
 
 
 def collect(
@@ -126,7 +132,7 @@ def last_mark(text: str) -> tuple[str, bool, str | None] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Log:
+class Log:
     """`file`: device and inode; `text`: its last lines."""
 
     file: tuple[int, int]
@@ -134,7 +140,7 @@ class _Log:
     text: str
 
 
-def _tail(link: str) -> _Log | None:
+def _tail(link: str) -> Log | None:
     """The end of a regular file; nothing else is opened, which could wake somebody."""
     try:
         path = os.open(link, os.O_PATH | os.O_CLOEXEC)
@@ -158,7 +164,7 @@ def _tail(link: str) -> _Log | None:
         os.close(path)
     # The first line may be half of one.
     text = text if begin == 0 else text.partition("\n")[2] or text
-    return _Log((facts.st_dev, facts.st_ino), time.time() - facts.st_mtime, text)
+    return Log((facts.st_dev, facts.st_ino), time.time() - facts.st_mtime, text)
 
 
 def _no_access_time() -> int:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
-import platform
 import re
 import stat
 import time
@@ -12,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from pyhangtrace.collect.cached import cached_bytes
 from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
 from pyhangtrace.collect.mappings import device_of, mapped_files
 from pyhangtrace.collect.procfs import printable, read_bytes
@@ -45,8 +44,6 @@ _SMALLEST = 1 << 20
 _MOST_SEMAPHORES = 32
 _SHM = "/dev/shm"
 _MOST_FILES = 48
-_SYS_CACHESTAT = 451
-_CACHESTAT_STEP = 256 << 20
 
 
 @dataclass(slots=True)
@@ -63,14 +60,16 @@ class FileMapping:
 
 
 class ProcessMaps(NamedTuple):
-    """One process: frameworks loaded, big files mapped, bytes mapped of all the others together, and how much of its
-    mappings shows parts of a file that another mapping of the same process shows too.
+    """One process: frameworks loaded, big files mapped, bytes mapped of all the others together, how much of its
+    mappings shows parts of a file that another mapping of the same process shows too, and the devices of files that it
+    maps to write to them.
     """
 
     frameworks: tuple[str, ...]
     files: list[FileMapping]
     small: int = 0
     twice: int = 0
+    written: tuple[int, ...] = ()
 
 
 def maps_task(
@@ -115,12 +114,16 @@ def parse(content: bytes) -> ProcessMaps:
     files: dict[tuple[bytes, bytes], FileMapping] = {}
     spans: dict[tuple[bytes, bytes], list[tuple[int, int]]] = {}
     names: set[bytes] = set()
+    written: set[int] = set()
     for match in mapped_files(content):
         path = match["path"]
         names.add(path)
         low, high = int(match["low"], 16), int(match["high"], 16)
         size = high - low
         key = (match["device"], match["inode"])
+        shared = match["rights"].endswith(b"s")
+        if shared and b"w" in match["rights"]:
+            written.add(device_of(match))
         offset = int(match["offset"], 16)
         spans.setdefault(key, []).append((offset, offset + size))
         known = files.get(key)
@@ -133,7 +136,7 @@ def parse(content: bytes) -> ProcessMaps:
             device=device_of(match),
             inode=int(match["inode"]),
             mapped=size,
-            shared=match["rights"].endswith(b"s"),
+            shared=shared,
             span=f"{low:x}-{high:x}",
             end=offset + size,
         )
@@ -147,6 +150,7 @@ def parse(content: bytes) -> ProcessMaps:
         files=kept,
         small=sum(file.mapped for file in files.values()) - sum(file.mapped for file in kept),
         twice=sum(_overlap(parts) for parts in spans.values() if len(parts) > 1),
+        written=tuple(sorted(written)),
     )
 
 
@@ -256,26 +260,6 @@ def kind_of(path: str) -> str:
     if path.startswith(("/anon_hugepage", "/dev/hugepages")):
         return "hugetlb"
     return "file"
-
-
-def cached_bytes(descriptor: int, size: int, until: float) -> int | None:
-    """What the page cache holds of an open file, by cachestat(2) (since Linux 6.5); `None` if not known in time.
-
-    Asked for in steps, as the call takes time for every cached folio.
-    """
-    if platform.machine() not in ("x86_64", "aarch64"):
-        return None
-    libc = ctypes.CDLL(None, use_errno=True)
-    pages = 0
-    for start in range(0, max(size, 1), _CACHESTAT_STEP):
-        if time.monotonic() > until:
-            return None
-        span = (ctypes.c_uint64 * 2)(start, min(_CACHESTAT_STEP, size - start))
-        counts = (ctypes.c_uint64 * 5)()
-        if libc.syscall(_SYS_CACHESTAT, descriptor, ctypes.byref(span), ctypes.byref(counts), 0):
-            return None
-        pages += counts[0]
-    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def loaded(mapped: Mapping[int, ProcessMaps]) -> dict[int, tuple[str, ...]]:

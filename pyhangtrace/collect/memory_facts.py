@@ -47,9 +47,11 @@ class MemoryWatch:
         deadline_s: float,
         reads: loading.Watch | None = None,
         exact: ExactMemory | None = None,
+        running_s: Mapping[int, float] | None = None,
     ) -> MemoryFacts:
         """What came of it, until now. Of the `shown` files it tells who maps how much of them. `reads` is of
-        files that are being read, `exact` of a walk that was made beside.
+        files that are being read, `exact` of a walk that was made beside. Of processes that have run for `running_s` it
+        is asked whether their logs tell of a full memory file system.
         """
         shown = tuple(shown)
         wanted = {(file.device, file.inode) for file in shown}
@@ -57,7 +59,13 @@ class MemoryWatch:
         return MemoryFacts(
             counters=(self._first, last),
             cgroup=self._place.book() if self._place is not None else None,
-            shm=shm_space.collect(reader, self._pids, deadline_s=deadline_s),
+            shm=shm_space.collect(
+                reader,
+                self._pids,
+                written={pid: maps.written for pid, maps in mapped.items()},
+                running_s=running_s,
+                deadline_s=deadline_s,
+            ),
             loaded=reads.finish(deadline_s=deadline_s) if reads is not None else (),
             loaded_s=reads.seconds if reads is not None else None,
             mapped=tuple(

@@ -83,12 +83,16 @@ class CgroupMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShmSpace:
-    """A /dev/shm as processes see it: containers have one of their own, usually of 64 MB."""
+    """A file system in memory (tmpfs) as processes see it: their /dev/shm, of which containers have one of their own,
+    usually of 64 MB, and any other that they write to. `refused` are those whose log tells that it had no room.
+    """
 
     device: int
     size: int
     free: int
     pids: tuple[int, ...]
+    point: str = "/dev/shm"
+    refused: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

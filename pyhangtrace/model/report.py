@@ -385,7 +385,9 @@ class CgroupBooks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loading:
-    """A set of files that is being read. `done` is what the page cache has of them; None in the rate: nothing tells."""
+    """A set of files that is being read. `done` is what the page cache has of them, or, where it has had them before,
+    how far their readers are in those that they read; None in the rate: nothing tells.
+    """
 
     files: str  # "/models/x/model-*.safetensors"
     count: int

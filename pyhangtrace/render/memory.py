@@ -160,6 +160,8 @@ def _note(process: MemoryProcess) -> str:
         "mmap_lock_held": "its memory map is locked",
         "no_time": "not read in time",
         "not_permitted": "not permitted",
+        "gone": "has ended meanwhile",
+        "zombie": "has ended",
     }
     thread = f" (thread {process.problem_tid})" if process.problem_tid is not None else ""
     return clean(words.get(process.problem, process.problem) + thread)

@@ -211,10 +211,11 @@ def test_an_oom_kill_in_a_control_group(group: Path, then: str) -> None:
 # As NCCL does for its segments: room for each is asked for before it is used, and again until there is some.
 _SHM = """
     import os, sys, time
-    os.system("mount -t tmpfs -o size=1m tmpfs /dev/shm")
-    told = False
+    folder, told = sys.argv[1], False
+    os.system(f"mount -t tmpfs -o size=1m tmpfs {folder}")
+    held = os.open(f"{folder}/held", os.O_RDWR | os.O_CREAT)
     while True:
-        file = os.open("/dev/shm/segment", os.O_RDWR | os.O_CREAT)
+        file = os.open(f"{folder}/segment", os.O_RDWR | os.O_CREAT)
         size = os.fstat(file).st_size
         try:
             os.posix_fallocate(file, 0, size + (64 << 10))
@@ -228,13 +229,15 @@ _SHM = """
 
 
 @pytest.mark.root
-def test_a_dev_shm_that_is_too_small() -> None:
+@pytest.mark.parametrize("folder", ["/dev/shm", "elsewhere"])
+def test_a_memory_file_system_that_is_too_small(tmp_path: Path, folder: str) -> None:
     if os.geteuid() != 0 or subprocess.run(["unshare", "-m", "true"], check=False).returncode:
         pytest.skip("needs root, to mount a /dev/shm of its own")
-    with started(_SHM, before='[ -n "$INSIDE" ] || INSIDE=1 exec unshare -m "$@"') as child:
+    point = folder if folder.startswith("/") else str(tmp_path)
+    with started(_SHM, point, before='[ -n "$INSIDE" ] || INSIDE=1 exec unshare -m "$@"') as child:
         memory = memory_of(child.pid, "-d", "0")["memory"]
     assert memory["verdict"] == "shm_full", memory
-    assert "0 B of 1.0 MB free" in memory["summary"]
+    assert f"{point} is full: 0 B of 1.0 MB free" in memory["summary"]
 
 
 _MANY = """

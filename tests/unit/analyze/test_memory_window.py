@@ -166,7 +166,27 @@ def test_a_full_shm_of_a_container() -> None:
     )
     memory = weighed(MemoryFacts(shm=spaces), PLAIN, PLAIN, host={"shm_size": 32 * GIB, "shm_free": 32 * GIB})
     assert memory.verdict is MemoryVerdict.SHM_FULL
-    assert "4 kB of 67 MB free" in memory.summary
+    assert "/dev/shm is full: 4 kB of 67 MB free" in memory.summary
+
+
+def test_another_memory_file_system_that_is_full() -> None:
+    spaces = (
+        ShmSpace(device=9, size=4 * MIB, free=0, pids=(100,), point="/run/cache"),
+        ShmSpace(device=8, size=GIB, free=GIB, pids=(100,)),
+    )
+    memory = weighed(MemoryFacts(shm=spaces), PLAIN)
+    assert memory.verdict is MemoryVerdict.SHM_FULL
+    assert memory.summary == "/run/cache is full: 0 B of 4.2 MB free"
+
+
+@pytest.mark.parametrize(("free", "full"), [(5 * MIB, True), (60 * MIB, False)])
+def test_a_log_that_tells_of_no_room(free: int, full: bool) -> None:
+    """More may have been asked for than was left; with plenty left by now it is over."""
+    space = ShmSpace(device=9, size=64 * MIB, free=free, pids=(100, 101), refused=(101,))
+    memory = weighed(MemoryFacts(shm=(space,)), PLAIN)
+    said = memory.summary if full else next(one.because for one in memory.cleared if "full" in one.suspect)
+    assert memory.verdict is (MemoryVerdict.SHM_FULL if full else MemoryVerdict.NORMAL)
+    assert "the log of pid 101" in said
 
 
 def test_cleared_has_the_numbers() -> None:
@@ -353,7 +373,22 @@ def test_a_load_from_memory_goes_by_positions() -> None:
     warm = replace(warm, positions=((100, 0, GIB // 2), (101, 0, GIB // 4)))
     (one,) = weighed(MemoryFacts(counters=counters(), loaded=(warm,))).loading
     assert one.rate_bytes_per_s == GIB / 4
-    assert one.eta_s == 2.0
+    assert (one.done, one.eta_s) == (GIB // 2, 2.0)
+    assert "at 268 MB/s, at 537 MB of 1.1 GB, 2 s to go" in one.summary
+
+
+def test_no_time_is_given_for_what_does_not_stay_in_memory() -> None:
+    mapped = shard(1, mappers=(100,), cached_before=GIB // 4 - MIB, cached_after=GIB // 4)
+    for reads, told in ((MIB, True), (GIB, False)):
+        facts = MemoryFacts(counters=counters(faults=50, reads=reads), loaded=(mapped,))
+        (one,) = weighed(facts).loading
+        assert (one.eta_s is not None) == told
+        assert ("does not stay" in one.summary) != told
+        assert one.rate_bytes_per_s == MIB / 2
+    facts = MemoryFacts(counters=counters(faults=5000, refaults=5000), loaded=(mapped,))
+    memory = weighed(facts, cgroup=JOB)
+    assert memory.verdict is MemoryVerdict.THRASH
+    assert memory.loading[0].eta_s is None
 
 
 @pytest.mark.parametrize(
