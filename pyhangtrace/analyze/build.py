@@ -117,7 +117,9 @@ def _of_interest(case: Case, key: Key) -> bool:
 
 
 def _wait(case: Case, wait: Blocked, identifier: str) -> Wait:
-    known = () if wait.holder is not None else wait.candidates
+    # Who else has the open file that carries a file lock has the lock as well, and may give it back.
+    listed = wait.holder is None or wait.kind is WaitKind.FILE_LOCK
+    known = wait.candidates if listed else ()
     return Wait(
         id=identifier,
         pid=wait.key[0],

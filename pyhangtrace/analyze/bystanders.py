@@ -1,18 +1,30 @@
 """Threads that hold nothing and sleep by the clock, and may yet give back what another one has.
 
-Any thread may release a plain lock of Python or of multiprocessing, and cancel a task; the C library lets any unlock a
-normal mutex, and end by pthread_cancel() one that waits. Whoever has run since the waiting began has let it be. Of one
-that has slept ever since nothing says what it does when its time is over: a watchdog, say.
+Any thread may release a plain lock of Python or of multiprocessing, and cancel a task; `ways_out` says what else may
+end a wait for somebody who is recorded. Whoever has run since the waiting began has let it be. Of one that has slept
+ever since nothing says what it does when its time is over: a watchdog, say.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 
-from pyhangtrace.analyze.blocked import Blocked, Standing, changed
+from pyhangtrace.analyze.blocked import Blocked, Standing, changed, weakest
 from pyhangtrace.analyze.progress import GOES_ON, Progress
 from pyhangtrace.analyze.python_objects import FUTURE
 from pyhangtrace.analyze.scene import Key, Scene
+from pyhangtrace.analyze.services import LAUNCHER
+from pyhangtrace.analyze.ways_out import (
+    Way,
+    WayOut,
+    has_timer,
+    is_shared,
+    relatives,
+    timer_interrupts,
+    timer_kills,
+    ways_out,
+)
 from pyhangtrace.model.kinds import Confidence, Kind, Role, WaitKind
 
 # A thread that sleeps for longer is no reason to wait.
@@ -24,29 +36,115 @@ _BLUR_S = 0.1
 # Threads that a wait leads to, at most: of more nobody is asked.
 _FARTHEST = 64
 
-# Locks that record their owner, and that others can unlock all the same. The C library refuses that for other types.
-_UNGUARDED = frozenset({"mutex_normal", "mutex_adaptive", "rwlock_read", "rwlock_write"})
+# Waits of a thread beside for word from one that it knows, which may say that a lock is to be given back. Who accepts
+# connections, or polls for whatever comes, serves others.
+_HEARS = frozenset({WaitKind.SOCKET, WaitKind.PIPE})
+
+# Of what any thread of the process may do, one may be told to from outside; to send signals is for those who watch.
+_TOLD = frozenset({Way.UNLOCKED, Way.CANCELLED})
 
 
 def settle_bystanders(scene: Scene, waits: Mapping[Key, Blocked]) -> dict[Key, Blocked]:
-    """The same waits; those that a thread which naps may end though nothing says so, with that thread."""
+    """The same waits; those that somebody else may end though nothing says so, with that thread."""
     settled = dict(waits)
     naps = _naps(scene, waits)
-    if not naps:
-        return settled
+    timers = frozenset(pid for pid in scene.processes if has_timer(scene, pid))
     for key, wait in waits.items():
-        recorded = _is_recorded(scene, wait)
-        if not recorded and not _is_anybodys(scene, wait):
-            continue
-        pids = _relatives(scene, key[0]) if _is_shared(scene, wait) else (key[0],)
-        napping = [nap for pid in pids for nap in naps.get(pid, ())]
-        found = tuple(_still_to_act(scene, waits, wait, napping, by_code=not recorded)) if napping else ()
-        if not found:
-            continue
-        basis = Confidence.LIKELY if wait.basis is Confidence.PROVEN else wait.basis
-        evidence = (*wait.evidence, *(_words(scene, waits[nap]) for nap in found[:1]))
-        settled[key] = changed(wait, basis=basis, bystanders=found, helped=not recorded, evidence=evidence)
+        if _is_anybodys(scene, wait):
+            settled[key] = _perhaps_helped(scene, waits, wait, naps)
+        elif ways := ways_out(scene, wait):
+            settled[key] = _perhaps_ended(scene, waits, wait, ways, naps, timers)
     return settled
+
+
+def _perhaps_helped(
+    scene: Scene, waits: Mapping[Key, Blocked], wait: Blocked, naps: Mapping[int, Sequence[Key]]
+) -> Blocked:
+    pid = wait.key[0]
+    pids = relatives(scene, pid) if is_shared(scene.thread(wait.key)) else {pid}
+    found = _still_to_act(scene, waits, wait, _of(naps, pids), by_code=True)
+    return _told(scene, waits, wait, found, helped=True) if found else wait
+
+
+def _perhaps_ended(
+    scene: Scene,
+    waits: Mapping[Key, Blocked],
+    wait: Blocked,
+    ways: Iterable[WayOut],
+    naps: Mapping[int, Sequence[Key]],
+    timers: frozenset[int],
+) -> Blocked:
+    """The wait for somebody who is recorded, which is no proof where another one may go a way out of it."""
+    young = (wait.since_s or 0.0) < LONG_NAP_S
+    if timers and young and (words := _timer_words(scene, wait)):
+        basis = weakest(wait.basis, Confidence.LIKELY)
+        return changed(wait, helped=True, basis=basis, evidence=(*wait.evidence, words))
+    for way, pids in ways:
+        if wait.basis is not Confidence.PROVEN and way is not Way.UNLOCKED:
+            continue
+        found = _still_to_act(scene, waits, wait, _of(naps, pids), by_code=False)
+        if found:
+            return _told(scene, waits, wait, found, may=way, helped=_is_tracer(wait, found))
+        timed = sorted(timers & pids)
+        told = _hearing(scene, waits, wait, pids) if way in _TOLD else None
+        if timed or told is not None:
+            by = f"a timer of pid {timed[0]}" if timed else ""
+            if told is not None:
+                by = f"tid {told[1]}, which reads from others,"
+            words = f"{by} may {way.value}: whether it does is not known"
+            basis = weakest(wait.basis, Confidence.LIKELY)
+            return changed(wait, basis=basis, evidence=(*wait.evidence, words))
+    return wait
+
+
+def _timer_words(scene: Scene, wait: Blocked) -> str | None:
+    """By what timer of its own, or of who has it, the wait ends some day. When that is the kernel does not show."""
+    if timer_interrupts(scene, wait):
+        return "its process has a timer whose signal has a handler, which ends the wait: when that is cannot be seen"
+    killed = timer_kills(scene, wait)
+    if killed is not None:
+        return f"pid {killed} has a timer whose signal ends it, as it has no handler: when that is cannot be seen"
+    return None
+
+
+def _is_tracer(wait: Blocked, found: Iterable[Key]) -> bool:
+    """Whether the tracer of a stopped thread is itself who naps."""
+    tracer = wait.holder.pid if wait.standing is Standing.STOPPED and wait.holder is not None else None
+    return any(pid == tracer for pid, _ in found)
+
+
+def _hearing(scene: Scene, waits: Mapping[Key, Blocked], wait: Blocked, pids: Iterable[int]) -> Key | None:
+    """A thread with no part in it that reads from a process that has none either, or from another host."""
+    part = _leads_to(waits, wait)
+    held = {pid for pid, _ in part}
+    for pid in sorted(pids):
+        for key in scene.threads_of(pid):
+            other = waits.get(key)
+            if other is None or key in part or other.kind not in _HEARS or other.service is not None:
+                continue
+            if not other.own_end and not (
+                other.targets and held.issuperset(map(itemgetter(0), other.targets))
+            ):
+                return key
+    return None
+
+
+def _of(naps: Mapping[int, Sequence[Key]], pids: Iterable[int]) -> list[Key]:
+    return [nap for pid in sorted(pids) for nap in naps.get(pid, ())] if naps else []
+
+
+def _told(
+    scene: Scene,
+    waits: Mapping[Key, Blocked],
+    wait: Blocked,
+    naps: tuple[Key, ...],
+    *,
+    helped: bool,
+    may: Way | None = None,
+) -> Blocked:
+    basis = weakest(wait.basis, Confidence.LIKELY)
+    evidence = (*wait.evidence, _words(scene, waits[naps[0]], may))
+    return changed(wait, basis=basis, bystanders=naps, helped=helped or wait.helped, evidence=evidence)
 
 
 def _naps(scene: Scene, waits: Mapping[Key, Blocked]) -> dict[int, list[Key]]:
@@ -57,7 +155,9 @@ def _naps(scene: Scene, waits: Mapping[Key, Blocked]) -> dict[int, list[Key]]:
     for key, wait in waits.items():
         timed = wait.standing is Standing.TIMER or wait.ends_by_itself
         slept = wait.progress not in (*GOES_ON, Progress.REARMED)
-        if not timed or wait.service is not None or not (slept or _says(scene, key)):
+        # A program that started others and sleeps does not look after them meanwhile.
+        serves = wait.service is not None and wait.service != LAUNCHER
+        if not timed or serves or not (slept or _says(scene, key)):
             continue
         process = scene.processes.get(key[0])
         if process is None or process.role in (Role.OUTSIDER, Role.COMPILER):
@@ -65,13 +165,6 @@ def _naps(scene: Scene, waits: Mapping[Key, Blocked]) -> dict[int, list[Key]]:
         if wait.lasts_s is None or wait.lasts_s <= LONG_NAP_S:
             found.setdefault(key[0], []).append(key)
     return found
-
-
-def _is_recorded(scene: Scene, wait: Blocked) -> bool:
-    """For a lock whose owner is written down, and that another thread could unlock."""
-    sample = scene.thread(wait.key)
-    owned = wait.kind in (WaitKind.MUTEX, WaitKind.RWLOCK) and wait.standing is Standing.FIRM
-    return owned and sample is not None and sample.lock is not None and sample.lock.kind in _UNGUARDED
 
 
 def _is_anybodys(scene: Scene, wait: Blocked) -> bool:
@@ -87,26 +180,15 @@ def _is_anybodys(scene: Scene, wait: Blocked) -> bool:
     return of_tasks or ((wait.kind is WaitKind.SEMAPHORE or awaits) and bool(wait.targets))
 
 
-def _is_shared(scene: Scene, wait: Blocked) -> bool:
-    sample = scene.thread(wait.key)
-    return sample is not None and sample.lock is not None and sample.lock.shared_key is not None
-
-
-def _relatives(scene: Scene, pid: int) -> tuple[int, ...]:
-    """A process with those that it may share memory with: its parent, that one's other children, its own."""
-    process = scene.processes.get(pid)
-    if process is None:
-        return (pid,)
-    brothers = scene.children.get(process.ppid, ())
-    return tuple(sorted({pid, process.ppid, *brothers, *scene.children.get(pid, ())}))
-
-
 def _still_to_act(
-    scene: Scene, waits: Mapping[Key, Blocked], wait: Blocked, naps: Iterable[Key], *, by_code: bool
-) -> Iterator[Key]:
+    scene: Scene, waits: Mapping[Key, Blocked], wait: Blocked, naps: Sequence[Key], *, by_code: bool
+) -> tuple[Key, ...]:
     """Of threads that nap those that have not run since all was as it is, and have no part in it. `by_code`: and those
     whose code says that it lets somebody go on, unless they wait for what is held themselves.
     """
+    if not naps:
+        return ()
+    found = []
     part = _leads_to(waits, wait)
     ages = [age for key in part if (age := _asleep(scene, key)) is not None]
     youngest_s = min(ages, default=None)
@@ -118,7 +200,8 @@ def _still_to_act(
         slept = asleep_s is None or youngest_s is None or asleep_s > youngest_s - _BLUR_S
         says = by_code and _says(scene, key) is not None and part.isdisjoint(waits[key].targets)
         if (slept and not has_run) or says:
-            yield key
+            found.append(key)
+    return tuple(found)
 
 
 def _leads_to(waits: Mapping[Key, Blocked], wait: Blocked) -> set[Key]:
@@ -147,14 +230,14 @@ def _asleep(scene: Scene, key: Key) -> float | None:
     return sample.asleep_for_s if sample is not None else None
 
 
-def _words(scene: Scene, nap: Blocked) -> str:
+def _words(scene: Scene, nap: Blocked, may: Way | None) -> str:
     sample = scene.thread(nap.key)
     name = (sample.name or sample.comm) if sample is not None else ""
     left = f" for another {nap.lasts_s:.1f} s" if nap.lasts_s is not None else ""
     if (word := _says(scene, nap.key)) is not None:
         does = f"naps{left}, and its code calls a `{word}`"
         return f"thread {name} (tid {nap.key[1]}) {does}: when, and of what, is not known"
-    return (
-        f"thread {name} (tid {nap.key[1]}) has slept since before, and does{left}: what it does then, and whether it "
-        "lets the others go on, is not known"
-    )
+    then = "what it does then, and whether it lets the others go on, is not known"
+    if may is not None:
+        then = f"it may {may.value}, which is not known"
+    return f"thread {name} (tid {nap.key[1]}) has slept since before, and does{left}: {then}"

@@ -124,7 +124,9 @@ def settle_fronts(scene: Scene, waits: Mapping[Key, Blocked]) -> dict[Key, Block
     settled = {}
     for key, wait in waits.items():
         if wait.kind is WaitKind.FILE_LOCK and len(wait.targets) == 1 and wait.targets[0][1] == 0:
-            settled[key] = _settle_keeper(scene, waits, wait)
+            kept = _settle_keeper(scene, waits, changed(wait, besides=()))
+            sharers = settle_besides(wait, kept.targets)
+            settled[key] = changed(kept, besides=(*kept.besides, *sharers)) if sharers else kept
             continue
         targets = settle(wait.targets)
         # Of a wait for any signal both are one: as many threads as the process has, for as many waits.

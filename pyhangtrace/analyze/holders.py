@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -11,7 +11,7 @@ from pyhangtrace.analyze.calls import path_has
 from pyhangtrace.analyze.crowds import Siblings
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.model.kinds import Edge, FdKind, Role
-from pyhangtrace.model.open_files import FdFacts, FileLock, LockFile
+from pyhangtrace.model.open_files import FdFacts, FileLock, Holder, LockFile
 from pyhangtrace.model.processes import ProcessFacts
 from pyhangtrace.model.report import ReportHolder, WaitObject
 from pyhangtrace.model.threads import LockFacts, ThreadSample
@@ -281,7 +281,7 @@ def readers(fd: FdFacts) -> tuple[int, ...]:
 
 
 # Signals that Python, its fault handler and the C library take for themselves: nobody waits for those.
-_UNASKED_SIGNALS = frozenset({2, 4, 6, 7, 8, 11, 32, 33})
+UNASKED_SIGNALS = frozenset({2, 4, 6, 7, 8, 11, 32, 33})
 
 
 def handled_signals(scene: Scene, pid: int) -> frozenset[int] | None:
@@ -289,7 +289,7 @@ def handled_signals(scene: Scene, pid: int) -> frozenset[int] | None:
     process = scene.processes.get(pid)
     if process is None or process.signals_caught is None:
         return None
-    return frozenset(process.signals_caught) - _UNASKED_SIGNALS
+    return frozenset(process.signals_caught) - UNASKED_SIGNALS
 
 
 # SIGALRM, SIGVTALRM, SIGPROF: what setitimer(2) and alarm(2) send, and what is left of them cannot be seen.
@@ -300,6 +300,16 @@ def has_timer_handler(scene: Scene, pid: int) -> bool:
     """Whether a timer of its own may interrupt a wait of the process and call a handler."""
     handled = handled_signals(scene, pid)
     return handled is not None and not _TIMER_SIGNALS.isdisjoint(handled)
+
+
+def inherited_from(scene: Scene, pids: Sequence[int]) -> int | None:
+    """Of processes that have one open file the one of which all others are descendants."""
+    return next((pid for pid in pids if set(pids) <= {pid, *scene.descendants(pid)}), None)
+
+
+def pids(found: Iterable[Holder], *, but: Collection[int] = ()) -> tuple[int, ...]:
+    """The processes among holders of something open."""
+    return _pids(holder.pid for holder in found if holder.pid not in but)
 
 
 def _pids(pids: Iterable[int]) -> tuple[int, ...]:

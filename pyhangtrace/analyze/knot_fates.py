@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from pyhangtrace.analyze.blocked import GROUP_KINDS, Blocked, Standing, any_of_its_own, any_thread
 from pyhangtrace.analyze.components import leading_to
-from pyhangtrace.analyze.fates import Fate, Outcome, fate_of_timer
+from pyhangtrace.analyze.fates import LONG_TIMER_S, Fate, Outcome, fate_of_timer
 from pyhangtrace.analyze.knots import Circles, circles
 from pyhangtrace.analyze.progress import SETTLED_S, Progress, only_timed_out
 from pyhangtrace.analyze.scene import Key, Scene
@@ -138,6 +138,10 @@ def _may_let_go(world: World, wait: Blocked) -> bool:
     that is given up wakes who waits for it: where all of those slept on, it was not. What others are to read may come
     whenever the time of a wait is over.
     """
+    if wait.gives_up:
+        # Within a minute, as of other clocks: those behind it have slept for as long as that is known.
+        ages = [other.since_s or 0.0 for other in world.behind.get(wait.key, ())]
+        return min(ages, default=0.0) <= LONG_TIMER_S
     if not wait.ends_by_itself or wait.kind in GROUP_KINDS:
         return False
     if wait.progress is not Progress.REARMED:
@@ -160,7 +164,8 @@ def _slept_on(scene: Scene, wait: Blocked) -> bool:
 
 def _by_clock(wait: Blocked) -> Fate:
     """What is known of one in a knot whose time is over some day: whether it lets go then, or only tries again."""
-    return Fate.UNKNOWN if wait.progress is Progress.REARMED else min(fate_of_timer(wait), Fate.UNKNOWN)
+    again = wait.gives_up or wait.progress is Progress.REARMED
+    return Fate.UNKNOWN if again else min(fate_of_timer(wait), Fate.UNKNOWN)
 
 
 def _is_guess(wait: Blocked) -> bool:

@@ -69,7 +69,8 @@ def judge_one(world: World, node: Key, outcomes: Mapping[Key, Outcome]) -> Outco
 
 def _by_itself(scene: Scene, wait: Blocked) -> Fate:
     if wait.standing is Standing.STOPPED:
-        return Fate.STOPPED
+        # Its tracer naps: it may let it go on then.
+        return Fate.UNKNOWN if wait.helped else Fate.STOPPED
     if wait.standing is Standing.TIMER:
         return fate_of_timer(wait)
     return Fate.BUSY if scene.works(wait.key) else Fate.MOVING

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyhangtrace.analyze import holders, nap_waits, objects
 from pyhangtrace.analyze.blocked import Blocked, Standing, changed
 from pyhangtrace.analyze.call_waits import polling
-from pyhangtrace.analyze.calls import Meaning
+from pyhangtrace.analyze.calls import Meaning, path_has
 from pyhangtrace.analyze.ends import io_wait, poll_wait
 from pyhangtrace.analyze.progress import in_place
 from pyhangtrace.analyze.scene import Scene
@@ -81,7 +81,14 @@ def child(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
         candidates=tuple((pid, 0) for pid in children),
         edge=Edge.ANY,
         progress=polling(draft) if by_frame else draft.progress,
+        gives_up=_has_deadline(scene, sample, draft),
     )
+
+
+def _has_deadline(scene: Scene, sample: ThreadSample, draft: Blocked) -> bool:
+    """subprocess naps between two looks at its child only where it was given a timeout."""
+    in_wait = draft.call is not None and path_has(draft.call.frame.file, "subprocess.py")
+    return in_wait and is_sleep(scene, sample)
 
 
 def _vfork(scene: Scene, sample: ThreadSample, draft: Blocked, children: tuple[int, ...]) -> Blocked:
@@ -145,15 +152,21 @@ def file_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | N
         return changed(waiting, basis=Confidence.LIKELY)
     carried = lock.pid > 0 or bool(lock.holders)
     # The lock of an open file is given back by anybody who has it open, also by who inherited it.
-    shared = lock.kind != "posix" and any(holder.pid not in held_by for holder in lock.holders)
-    sure = Confidence.LIKELY if shared else Confidence.PROVEN
+    sharers = () if lock.kind == "posix" else holders.pids(lock.holders, but=held_by)
+    sure = Confidence.LIKELY if sharers else Confidence.PROVEN
+    also = f"; pid {', '.join(map(str, sharers))} has it by the same open file" if sharers else ""
+    kept = holders.held_by(scene, waiting, held_by)
+    if kept.holder is None and carried and (first := holders.inherited_from(scene, held_by)) is not None:
+        kept = changed(kept, holder=holders.process_holder(scene, first))
     return changed(
-        holders.held_by(scene, waiting, held_by),
+        kept,
         # That somebody else has the file open does not say that he has locked it.
         basis=sure if carried else Confidence.POSSIBLE,
+        candidates=(*kept.candidates, *((pid, 0) for pid in sharers)),
+        besides=tuple((pid, 0) for pid in sharers),
         evidence=(
             *draft.evidence,
-            f"kernel lock table: {lock.kind} on inode {lock.inode} held by {'/'.join(map(str, held_by)) or '?'}",
+            f"kernel lock table: {lock.kind} on inode {lock.inode} held by {'/'.join(map(str, held_by)) or '?'}{also}",
         ),
     )
 

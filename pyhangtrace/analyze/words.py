@@ -268,7 +268,14 @@ def _holder(case: Case, wait: Blocked) -> str:
         if (holder.pid, holder.tid) == wait.key:
             return f" that it {'runs' if runs else 'holds'} itself"
         return f" {'run' if runs else 'held'} by {thread(case, (holder.pid, holder.tid))}"
-    return f" held by pid {holder.pid}"
+    return f" held by pid {holder.pid}{_with_sharers(wait)}"
+
+
+def _with_sharers(wait: Blocked) -> str:
+    """Who has the same open file, and with it the lock."""
+    known = wait.holder.pid if wait.holder is not None else 0
+    pids = sorted({pid for pid, _ in wait.candidates} - {known}) if wait.kind is WaitKind.FILE_LOCK else []
+    return f" and, by the same open file, by pid {', '.join(map(str, pids))}" if pids else ""
 
 
 def where(case: Case, key: Key) -> str:

@@ -340,10 +340,31 @@ def is_idle(case: Case) -> bool:
         if process is None or process.role in (Role.OUTSIDER, Role.COMPILER):
             continue
         well = key in case.judged.lively or keeps_time(wait) or wait.standing is Standing.STOPPED
+        well = well and not (wait.service is None and _lacks_a_party(case, key))
         found = found or well
         if not well and wait.service is None:
             return False
     return found
+
+
+def _lacks_a_party(case: Case, key: Key) -> bool:
+    """Whether it is at a barrier, or waits for the end of one that is, or that wants a permit of a semaphore: nobody
+    waits there for work, and that somebody beside them does says nothing of those who have not come.
+    """
+    kind = case.waits[key].kind
+    if kind is WaitKind.BARRIER:
+        return True
+    if kind is not WaitKind.JOIN:
+        return False
+    passed: set[Key] = set()
+    at = key
+    while at in case.waits and at not in passed and case.waits[at].standing is Standing.FIRM:
+        passed.add(at)
+        if len(case.waits[at].targets) != 1:
+            return False
+        at = case.waits[at].targets[0]
+    end = case.waits.get(at)
+    return end is not None and end.service is None and end.kind in (WaitKind.BARRIER, WaitKind.SEMAPHORE)
 
 
 def anything_moves(case: Case) -> bool:

@@ -22,13 +22,14 @@ from pyhangtrace.collect.procfs import (
 )
 from pyhangtrace.model.errors import NoSuchProcess, UsageError
 from pyhangtrace.model.process_table import ProcessStat, ProcessTable
-from pyhangtrace.model.processes import ProcessFacts, ProcessMemory
+from pyhangtrace.model.processes import PosixTimer, ProcessFacts, ProcessMemory
 
 CMDLINE_TASK = "cmdline"
 ENVIRON_TASK = "environ"
 _LONGEST_CMDLINE = 1 << 16
 _LONGEST_ENVIRON = 1 << 21
 _LONGEST_TITLE = 400
+_LONGEST_TIMERS = 1 << 14
 
 
 def read_cmdlines(
@@ -173,6 +174,7 @@ def _describe(
         sid=row.sid,
         tracer_pid=_first_number(status.get("TracerPid")) or None,
         signals_caught=signal_numbers(status.get("SigCgt")),
+        timers=parse_timers(read_text(f"{folder}/timers", _LONGEST_TIMERS) or ""),
         exit_code=row.exit_code if zombie else None,
         memory=read_memory(status),
         cgroup=_cgroup(groups),
@@ -182,6 +184,24 @@ def _describe(
         or (namespace is not None and our_namespace is not None and namespace != our_namespace),
         problem="kernel_thread" if row.kernel_thread else "zombie" if zombie else None,
     )
+
+
+def parse_timers(text: str) -> tuple[PosixTimer, ...]:
+    """The timers of /proc/PID/timers (Linux 3.10, with CONFIG_CHECKPOINT_RESTORE), in their order."""
+    found: list[PosixTimer] = []
+    signal: int | None = None
+    for name, value in fields(text):
+        if name == "signal":
+            number = value.partition("/")[0]
+            signal = int(number) if number.isdecimal() else None
+        elif name == "notify" and value.startswith("none"):
+            signal = None
+        elif name == "ClockID":
+            clock = value.removeprefix("-")
+            if clock.isdecimal():
+                found.append(PosixTimer(signal=signal, clock=int(value)))
+            signal = None
+    return tuple(found)
 
 
 def read_memory(status: Mapping[str, str]) -> ProcessMemory:

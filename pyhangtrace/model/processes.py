@@ -48,6 +48,17 @@ class PythonFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PosixTimer:
+    """A timer that a process has made (timer_create). Whether it is set, and when it is over, the kernel does not show.
+
+    `signal` is what it sends, None if it sends none; `clock` the number of its clock, as in clock_gettime(2).
+    """
+
+    signal: int | None
+    clock: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessFacts:
     """One process: a member of the job, or an outsider that a wait leads to (`role` outsider).
 
@@ -71,6 +82,8 @@ class ProcessFacts:
     sid: int | None = None
     tracer_pid: int | None = None
     signals_caught: tuple[int, ...] | None = None  # numbers of the signals it has handlers for
+    timers: tuple[PosixTimer, ...] = ()
+    same_memory: tuple[int, ...] = ()  # other processes that run in its memory (clone with CLONE_VM)
     exit_code: int | None = None
     python: PythonFacts | None = None
     modules: tuple[str, ...] = ()  # frameworks seen loaded: torch, vllm, sglang, ray, mpi, nccl, gloo …

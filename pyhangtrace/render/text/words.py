@@ -176,6 +176,8 @@ def wait_words(wait: Wait, report: Report, *, known: Collection[int] = ()) -> st
     if wait.kind is WaitKind.COLLECTIVE and collective is not None:
         return f"waits in {collective_words(collective)}"
     words = _KIND_WORDS[wait.kind]
+    if wait.kind is WaitKind.STOPPED and wait.holder is not None:
+        return f"is stopped by its tracer, pid {wait.holder.pid}"
     if wait.kind in (WaitKind.POLL, WaitKind.SOCKET) and thing.name in _OUTSIDE:
         at = f" on {clean(thing.path)}" if thing.path and not thing.path.startswith(_SAYS_ITS_KIND) else ""
         return f"{_OUTSIDE[thing.name]}{at}"
@@ -205,6 +207,12 @@ def wait_words(wait: Wait, report: Report, *, known: Collection[int] = ()) -> st
         return f"{words}; {_lacking(collective)}" if collective is not None and collective.missing else words
     if named and named.startswith(_SAYS_ITS_KIND) and wait.kind in (WaitKind.PIPE, WaitKind.SOCKET):
         words = f"waits on {clean(named)}"
+    elif wait.kind is WaitKind.FILE_LOCK and thing.name == "lease":
+        words = (
+            f"waits for a lease on {clean(thing.path)} to be given back"
+            if thing.path
+            else "waits for a lease"
+        )
     elif named:
         words += f" {clean(named)}"
     elif thing.address and wait.kind is not WaitKind.GIL:
@@ -214,7 +222,11 @@ def wait_words(wait: Wait, report: Report, *, known: Collection[int] = ()) -> st
     if not holder:
         return words
     other_end = wait.kind in (WaitKind.PIPE, WaitKind.SOCKET, WaitKind.POLL)
-    return f"{words}, {'other end with' if other_end else 'held by'} {holder}"
+    also = ""
+    sharers = {one.pid for one in wait.candidates} - {wait.holder.pid if wait.holder is not None else 0}
+    if wait.kind is WaitKind.FILE_LOCK and sharers:
+        also = f" and, by the same open file, by pid {', '.join(map(str, sorted(sharers)))}"
+    return f"{words}, {'other end with' if other_end else 'held by'} {holder}{also}"
 
 
 def thread_label(report: Report, pid: int | None, tid: int | None, name: str) -> str:

@@ -520,15 +520,44 @@ def test_a_circle_of_very_many_threads_is_found_in_little_time() -> None:
     assert len(report.verdict.cycle) == count
 
 
-@pytest.mark.parametrize(("carriers", "sure"), [((101,), Confidence.PROVEN), ((101, 300), Confidence.LIKELY)])
+@pytest.mark.parametrize(
+    ("other", "state", "sure"),
+    [
+        (None, State.HUNG, Confidence.PROVEN),
+        (b.asleep(300, seconds=40.0), State.UNKNOWN, Confidence.POSSIBLE),
+        (b.on_fd(300, fd=3), State.UNKNOWN, Confidence.POSSIBLE),
+        # Stuck behind the two itself, it gives nothing back.
+        (b.on_mutex(300, owner=100, shared_key=(1, 2, 3)), State.HUNG, Confidence.LIKELY),
+    ],
+    ids=["nobody", "sleeps", "reads", "stuck"],
+)
 def test_a_flock_that_others_have_open_too_may_be_given_back_by_them(
-    carriers: tuple[int, ...], sure: Confidence
+    other: ThreadSample | None, state: State, sure: Confidence
 ) -> None:
+    carriers = (101,) if other is None else (101, 300)
     locks = (lock(7, 101, 100, holders=carriers), lock(8, 100, 101))
-    looks = b.twice(flock(100), flock(101), file_locks=locks)
-    report = analyze(b.evidence([b.process(100), b.process(101)], looks))
-    assert report.verdict.state is State.HUNG
-    assert report.verdict.confidence is sure
+    reads = [b.pipe(300, 3, 9, Holder(pid=400, mode="w"))]
+    threads = (flock(100), flock(101), *([other] if other is not None else []))
+    looks = b.twice(*threads, file_locks=locks, fds=reads)
+    processes = [b.process(100), b.process(101), *([b.process(300)] if other is not None else [])]
+    report = analyze(b.evidence(processes, looks))
+    assert (report.verdict.state, report.verdict.confidence) == (state, sure)
+    wait = next(wait for wait in report.waits if wait.pid == 100)
+    assert wait.holder is not None
+    assert wait.holder.pid == 101
+    assert [one.pid for one in wait.candidates] == ([] if other is None else [300])
+
+
+def test_of_several_that_have_one_open_file_the_one_that_the_others_got_it_from_is_the_holder() -> None:
+    locks = (lock(7, 999, 100, holders=(101, 102)),)  # whoever took it has ended
+    processes = [b.process(100), b.process(101), b.process(102, ppid=101)]
+    waits_for_child = b.sleeper(101, syscall=b.WAIT4, args=(102, 0, 0, 0, 0, 0))
+    report = analyze(
+        b.evidence(processes, b.twice(flock(100), waits_for_child, b.stopped(102), file_locks=locks))
+    )
+    wait = next(wait for wait in report.waits if wait.pid == 100)
+    assert wait.holder is not None
+    assert wait.holder.pid == 101
 
 
 @pytest.mark.parametrize(

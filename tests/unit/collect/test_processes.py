@@ -20,6 +20,7 @@ from pyhangtrace.collect.threads import lock_keeper, parse_syscall, read_thread
 from pyhangtrace.model import syscalls
 from pyhangtrace.model.host import MappedFile
 from pyhangtrace.model.process_table import parse_stat
+from pyhangtrace.model.processes import PosixTimer
 from pyhangtrace.model.threads import ThreadSample
 from tests.unit.collect.helpers import blocked, program, stat_line, write
 
@@ -64,6 +65,21 @@ def test_one_process(tmp_path: Path) -> None:
     assert seven.signals_caught == (2, 15)
     assert (seven.memory.rss, seven.memory.file, seven.memory.hugetlb) == (1024000, 819200, 2097152)
     assert (seven.problem, seven.exit_code) == (None, None)
+
+
+def test_timers_of_a_process() -> None:
+    text = (
+        "ID: 0\nsignal: 14/0000000000000000\nnotify: signal/pid.17023\nClockID: 1\n"
+        "ID: 1\nsignal: 32/00007f0000000000\nnotify: signal/tid.8\nClockID: -6\n"
+        "ID: 2\nsignal: 0/0000000000000000\nnotify: none/pid.7\nClockID: 0\n"
+    )
+    assert processes.parse_timers(text) == (
+        PosixTimer(signal=14, clock=1),
+        PosixTimer(signal=32, clock=-6),
+        PosixTimer(signal=None, clock=0),
+    )
+    assert processes.parse_timers("") == ()
+    assert processes.parse_timers("ID: 0\nsignal: x\nClockID: y\n") == ()
 
 
 @pytest.mark.parametrize(

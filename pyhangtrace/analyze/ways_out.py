@@ -1,0 +1,154 @@
+"""How a wait may end though whoever is recorded does nothing about it: rules as data, by what is waited for.
+
+What a lock checks decides who counts. One that its owner alone can give back (recursive, error checking, RLock) is
+given back by nobody else; but a handler of a signal runs in the owner's thread too, and what the kernel, or a robust
+mutex, takes back from a process that ends is free when somebody kills that process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+from typing import NamedTuple
+
+from pyhangtrace.analyze import holders
+from pyhangtrace.analyze.blocked import Blocked, Standing
+from pyhangtrace.analyze.scene import Scene
+from pyhangtrace.model.kinds import WaitKind
+from pyhangtrace.model.threads import ThreadSample
+
+
+class Way(Enum):
+    """What somebody else may do; the values are how that is said."""
+
+    UNLOCKED = "unlock the mutex, which the C library lets any thread do"
+    CANCELLED = "cancel the thread that waits"
+    INTERRUPTED = "send a signal whose handler may leave the wait, or give back what is held"
+    KILLED = "end the process that has what is waited for"
+    CONTINUED = "let the stopped process go on"
+
+
+class WayOut(NamedTuple):
+    """A way, and the processes whose threads may go it."""
+
+    way: Way
+    pids: frozenset[int]
+
+
+# Locks that record their owner, and that others can unlock all the same. The C library refuses that for other types.
+_UNGUARDED = frozenset({"mutex_normal", "mutex_adaptive", "rwlock_read", "rwlock_write"})
+
+# What the end of the process at the other end gives back, or ends. Of mutexes that are the robust ones.
+_ENDS_WITH_PROCESS = frozenset(
+    {WaitKind.FILE_LOCK, WaitKind.PIPE, WaitKind.SOCKET, WaitKind.POLL, WaitKind.CHILD}
+)
+
+# Calls in which pthread_cancel() ends a thread: what it holds is then given back by those who clean up behind it.
+_CANCELLATION_POINTS = frozenset({WaitKind.PIPE, WaitKind.SOCKET, WaitKind.POLL, WaitKind.CHILD})
+
+# Python runs its handlers where a call of its own is interrupted, not inside of what a library waits for.
+_NOT_PYTHONS = frozenset({WaitKind.MUTEX, WaitKind.RWLOCK, WaitKind.GIL, WaitKind.ONCE})
+
+# Signals that do not end a process that has no handler: stops, those that are ignored, the C library's own.
+_ENDS_NOBODY = frozenset({17, 18, 19, 20, 21, 22, 23, 28, 32, 33})
+
+_SIGINT = 2
+
+# Wall clocks: realtime, monotonic, boottime, their alarms, TAI. Those of CPU time stand still while all sleep.
+_WALL_CLOCKS = frozenset({0, 1, 7, 8, 9, 11})
+
+
+def ways_out(scene: Scene, wait: Blocked) -> tuple[WayOut, ...]:
+    """All that apply to a wait for somebody who is recorded; none to one that waits for nobody in particular."""
+    if wait.standing not in (Standing.FIRM, Standing.STOPPED):
+        return ()
+    sample = scene.thread(wait.key)
+    return tuple(_ways(scene, wait, sample)) if sample is not None else ()
+
+
+def _ways(scene: Scene, wait: Blocked, sample: ThreadSample) -> Iterator[WayOut]:
+    pid = wait.key[0]
+    kind = sample.lock.kind if sample.lock is not None else None
+    around = relatives(scene, pid)
+    if wait.standing is Standing.STOPPED:
+        yield WayOut(Way.CONTINUED, around)
+        return
+    if wait.kind in (WaitKind.MUTEX, WaitKind.RWLOCK) and kind in _UNGUARDED:
+        yield WayOut(Way.UNLOCKED, around if is_shared(sample) else frozenset({pid}))
+    if not _runs_python(scene, pid) and (kind == "join" or wait.kind in _CANCELLATION_POINTS):
+        yield WayOut(Way.CANCELLED, frozenset({pid}))
+    if may_be_interrupted(scene, wait, sample):
+        yield WayOut(Way.INTERRUPTED, around)
+    elsewhere = {target[0] for target in wait.targets if target[0] not in (pid, 0) and target[0] > 0}
+    if elsewhere and (wait.kind in _ENDS_WITH_PROCESS or kind == "mutex_robust"):
+        yield WayOut(Way.KILLED, around.union(*(relatives(scene, other) for other in elsewhere)))
+
+
+def may_be_interrupted(scene: Scene, wait: Blocked, sample: ThreadSample) -> bool:
+    """Whether a signal would have a handler called that may leave the wait, by an exception or a jump, or give back
+    what the thread has: it runs in a thread that has it. Python's run in its main thread, and SIGINT always has one.
+    """
+    if sample.state != "S":
+        return False
+    process = scene.processes.get(wait.key[0])
+    if process is None or process.signals_caught is None:
+        return False
+    handled = not (holders.UNASKED_SIGNALS - {_SIGINT}).issuperset(process.signals_caught)
+    if _runs_python(scene, wait.key[0]):
+        return handled and wait.key[0] == wait.key[1] and wait.kind not in _NOT_PYTHONS
+    return handled
+
+
+def has_timer(scene: Scene, pid: int) -> bool:
+    """Whether a process has made a timer of a wall clock that sends a signal; nothing tells whether it is set."""
+    process = scene.processes.get(pid)
+    timers = process.timers if process is not None else ()
+    return any(timer.signal is not None and timer.clock in _WALL_CLOCKS for timer in timers)
+
+
+def _timer_signals(scene: Scene, pid: int) -> frozenset[int]:
+    process = scene.processes.get(pid)
+    timers = process.timers if process is not None else ()
+    return frozenset(
+        timer.signal for timer in timers if timer.signal is not None and timer.clock in _WALL_CLOCKS
+    )
+
+
+def timer_interrupts(scene: Scene, wait: Blocked) -> bool:
+    """Whether a timer of its own process has a handler called, which makes a system call return: `flock -w` is this."""
+    process = scene.processes.get(wait.key[0])
+    if process is None or process.signals_caught is None or wait.kind not in _ENDS_WITH_PROCESS:
+        return False
+    return not _timer_signals(scene, wait.key[0]).isdisjoint(process.signals_caught)
+
+
+def timer_kills(scene: Scene, wait: Blocked) -> int | None:
+    """The process at the other end that a timer of its own ends, since the signal has no handler there."""
+    sample = scene.thread(wait.key)
+    robust = sample is not None and sample.lock is not None and sample.lock.kind == "mutex_robust"
+    if wait.kind not in _ENDS_WITH_PROCESS and not robust:
+        return None
+    for pid in sorted({pid for pid, _ in wait.targets} - {wait.key[0]}):
+        process = scene.processes.get(pid)
+        caught = process.signals_caught if process is not None else None
+        if caught is not None and _timer_signals(scene, pid) - frozenset(caught) - _ENDS_NOBODY:
+            return pid
+    return None
+
+
+def is_shared(sample: ThreadSample | None) -> bool:
+    """Whether the lock of a thread lies in memory that several processes share."""
+    return sample is not None and sample.lock is not None and sample.lock.shared_key is not None
+
+
+def relatives(scene: Scene, pid: int) -> frozenset[int]:
+    """A process with those that it may share memory with: its parent, that one's other children, its own."""
+    process = scene.processes.get(pid)
+    if process is None:
+        return frozenset({pid})
+    return frozenset({pid, process.ppid, *scene.children.get(process.ppid, ()), *scene.children.get(pid, ())})
+
+
+def _runs_python(scene: Scene, pid: int) -> bool:
+    process = scene.processes.get(pid)
+    return process is not None and process.python is not None

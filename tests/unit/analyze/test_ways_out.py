@@ -1,0 +1,190 @@
+"""What is no proof since somebody else may end a wait by legal means, and what is one all the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pyhangtrace.analyze.report import analyze
+from pyhangtrace.model.evidence import Evidence
+from pyhangtrace.model.kinds import Confidence, FdKind, Kind, State
+from pyhangtrace.model.open_files import FdFacts, FileLock, Holder
+from pyhangtrace.model.processes import PosixTimer, ProcessFacts, PythonFacts
+from pyhangtrace.model.report import Verdict
+from pyhangtrace.model.threads import LockFacts, ThreadSample
+from tests.unit.analyze import builders as b
+
+PROVEN, LIKELY = Confidence.PROVEN, Confidence.LIKELY
+USR1, ALRM, INT = 10, 14, 2
+MONOTONIC, PROCESS_CPU = 1, 2
+RT_SIGTIMEDWAIT = 128
+
+
+def nap(pid: int, tid: int | None = None, *, slept: float = 11.0, left: float = 30.0) -> ThreadSample:
+    return b.asleep(pid, tid, seconds=slept + left, left=left, asleep_for_s=slept)
+
+
+def mutex(tid: int, owner: int, kind: str, *, pid: int = 100, shared: bool = False) -> ThreadSample:
+    key = (1, 7, tid) if shared else None
+    sample = b.on_mutex(pid, tid if tid != pid else None, owner=owner, address=0x8000 + tid, shared_key=key)
+    assert sample.lock is not None
+    return replace(sample, lock=replace(sample.lock, kind=kind))
+
+
+def circle(kind: str = "mutex_recursive") -> tuple[ThreadSample, ThreadSample]:
+    """Two threads of process 100."""
+    return mutex(201, 202, kind), mutex(202, 201, kind)
+
+
+def apart(kind: str = "mutex_robust") -> tuple[ThreadSample, ThreadSample]:
+    """Processes 100 and 101."""
+    return mutex(100, 101, kind, shared=True), mutex(101, 100, kind, pid=101, shared=True)
+
+
+def verdict_of(*threads: ThreadSample, **process: Any) -> Verdict:
+    return analyze(evidence_of(*threads, **process)).verdict
+
+
+def evidence_of(*threads: ThreadSample, **process: Any) -> Evidence:
+    pids = sorted({thread.pid for thread in threads})
+    return b.evidence([b.process(pid, **process) for pid in pids], b.twice(*threads))
+
+
+@pytest.mark.parametrize("other", [nap(100, 203), nap(300)], ids=["thread", "brother"])
+def test_a_handler_may_give_back_what_its_thread_has_where_somebody_sleeps_who_may_send_the_signal(
+    other: ThreadSample,
+) -> None:
+    deadlock = verdict_of(*circle(), other, signals_caught=(USR1,))
+    assert (deadlock.state, deadlock.cause, deadlock.confidence) == (State.HUNG, Kind.LOCK_CYCLE, LIKELY)
+    assert verdict_of(*circle(), other, signals_caught=()).confidence is PROVEN
+    assert verdict_of(*circle(), signals_caught=(USR1,)).confidence is PROVEN
+
+
+@pytest.mark.parametrize(
+    "other",
+    [nap(100, 203, slept=4.0), nap(100, 203, left=3600.0), b.on_fd(100, 203, fd=3, syscall=b.ACCEPT)],
+    ids=["has run since", "for long", "serves"],
+)
+def test_a_handler_is_nothing_to_those_who_have_let_it_be(other: ThreadSample) -> None:
+    assert verdict_of(*circle(), other, signals_caught=(USR1,)).confidence is PROVEN
+
+
+def test_who_waits_for_a_signal_with_a_time_limit_sleeps_by_the_clock() -> None:
+    waits = b.sleeper(300, syscall=RT_SIGTIMEDWAIT, timeout_s=40.0, remaining_s=29.0, asleep_for_s=11.0)
+    assert verdict_of(*apart(), waits).confidence is LIKELY
+
+
+@pytest.mark.parametrize(
+    ("timers", "sure"),
+    [
+        ((PosixTimer(signal=USR1, clock=MONOTONIC),), LIKELY),
+        ((PosixTimer(signal=USR1, clock=PROCESS_CPU),), PROVEN),  # stands still while all sleep
+        ((PosixTimer(signal=None, clock=MONOTONIC),), PROVEN),
+        ((), PROVEN),
+    ],
+)
+def test_a_timer_may_call_a_handler(timers: tuple[PosixTimer, ...], sure: Confidence) -> None:
+    deadlock = verdict_of(*circle(), signals_caught=(USR1,), timers=timers)
+    assert (deadlock.state, deadlock.confidence) == (State.HUNG, sure)
+
+
+def rlocks(main: bool) -> tuple[ThreadSample, ThreadSample]:
+    def one(tid: int, owner: int) -> ThreadSample:
+        at = 0x6000 + tid * 16
+        lock = LockFacts(
+            kind="python_rlock", address=at, uaddr=at, op=9, value=0, owner_tid=owner, owner_exact=True
+        )
+        return b.sleeper(100, None if tid == 100 else tid, lock=lock, frames=(b.py("step"),))
+
+    first = 100 if main else 201
+    return one(first, 202), one(202, first)
+
+
+@pytest.mark.parametrize(("main", "sure"), [(True, LIKELY), (False, PROVEN)])
+def test_sigint_may_end_what_the_main_thread_of_python_waits_for(main: bool, sure: Confidence) -> None:
+    python = PythonFacts(version="3.12", layout_from="3.12")
+    deadlock = verdict_of(*rlocks(main), nap(100, 203), signals_caught=(INT,), python=python)
+    assert (deadlock.state, deadlock.cause, deadlock.confidence) == (State.HUNG, Kind.LOCK_CYCLE, sure)
+    assert verdict_of(*rlocks(main), signals_caught=(INT,), python=python).confidence is PROVEN
+
+
+@pytest.mark.parametrize(
+    ("kind", "sure"), [("mutex_robust", LIKELY), ("mutex_recursive", PROVEN), ("mutex_errorcheck", PROVEN)]
+)
+def test_a_robust_mutex_is_free_when_somebody_kills_the_process_that_has_it(
+    kind: str, sure: Confidence
+) -> None:
+    assert verdict_of(*apart(kind), nap(300)).confidence is sure
+    assert verdict_of(*apart(kind)).confidence is PROVEN
+
+
+def flocks(*others: ThreadSample, **second: Any) -> Verdict:
+    """Processes 100 and 101 that want each other's files; `second`: changes to what is known of 101."""
+    locks = [
+        FileLock(kind="flock", access="write", pid=holder, device=1, inode=inode, waiters=(waiter,))
+        for inode, holder, waiter in ((7, 101, 100), (8, 100, 101))
+    ]
+    fds = [FdFacts(pid=pid, fd=7, kind=FdKind.FILE, target="/c/f", inode=pid - 93) for pid in (100, 101)]
+    waits = [b.sleeper(pid, syscall=b.FLOCK, args=(7, 2, 0, 0, 0, 0)) for pid in (100, 101)]
+    processes: list[ProcessFacts] = [b.process(100), b.process(101, **second)]
+    processes += [b.process(other.pid) for other in others]
+    return analyze(b.evidence(processes, b.twice(*waits, *others, fds=fds, file_locks=locks))).verdict
+
+
+def test_a_file_lock_is_free_when_somebody_kills_the_process_that_has_it() -> None:
+    assert (flocks().state, flocks().confidence) == (State.HUNG, PROVEN)
+    watched = flocks(nap(300))
+    assert (watched.state, watched.confidence) == (State.HUNG, LIKELY)
+
+
+@pytest.mark.parametrize("caught", [(ALRM,), ()], ids=["flock -w", "dies of it"])
+def test_a_timer_of_its_own_ends_the_wait_some_day(caught: tuple[int, ...]) -> None:
+    timer = PosixTimer(signal=ALRM, clock=MONOTONIC)
+    verdict = flocks(timers=(timer,), signals_caught=caught)
+    assert (verdict.state, verdict.culprits) == (State.UNKNOWN, ())
+
+
+@pytest.mark.parametrize(
+    ("kind", "sure"), [("mutex_normal", LIKELY), ("mutex_adaptive", LIKELY), ("mutex_recursive", PROVEN)]
+)
+def test_a_thread_that_reads_from_others_may_unlock_a_normal_mutex(kind: str, sure: Confidence) -> None:
+    hears = b.on_fd(100, 203, fd=3)
+    threads = (*circle(kind), hears)
+    fds = [b.pipe(100, 3, 9, Holder(pid=400, mode="w"))]
+    verdict = analyze(b.evidence([b.process(100)], b.twice(*threads, fds=fds))).verdict
+    assert (verdict.state, verdict.confidence) == (State.HUNG, sure)
+    serves = b.on_fd(100, 203, fd=3, syscall=b.ACCEPT)
+    assert verdict_of(*circle(kind), serves).confidence is PROVEN
+
+
+def test_a_joined_thread_may_be_cancelled_by_one_that_reads_from_others() -> None:
+    lock = LockFacts(
+        kind="join", address=0x9000, uaddr=0x9000, op=9, value=0, owner_tid=202, owner_exact=True
+    )
+    joins = b.sleeper(100, 201, lock=lock, frames=(b.native("__pthread_clockjoin_ex", "libc.so.6"),))
+    hears = b.on_fd(100, 203, fd=3)
+    fds = [b.pipe(100, 3, 9, Holder(pid=400, mode="w"))]
+    for others, sure in (((), PROVEN), ((hears,), LIKELY)):
+        threads = (joins, mutex(202, 201, "mutex_recursive"), *others)
+        verdict = analyze(b.evidence([b.process(100)], b.twice(*threads, fds=fds))).verdict
+        assert (verdict.state, verdict.confidence) == (State.HUNG, sure)
+
+
+def test_a_thread_that_is_stopped_by_a_tracer_that_naps_may_go_on_then() -> None:
+    def of_tracer(tracer: ThreadSample) -> Verdict:
+        stopped = b.sleeper(101, state="t", tracer_pid=300)
+        waiter = mutex(100, 101, "mutex_recursive", shared=True)
+        return verdict_of(waiter, stopped, tracer)
+
+    assert of_tracer(b.sleeper(300, syscall=b.WAIT4, args=(101, 0, 0, 0, 0, 0))).state is State.HUNG
+    assert of_tracer(nap(300)).state is State.UNKNOWN
+
+
+def test_a_stopped_process_may_be_let_go_on_by_one_that_naps() -> None:
+    waiter = mutex(100, 101, "mutex_recursive", shared=True)
+    alone = verdict_of(waiter, b.stopped(101))
+    watched = verdict_of(waiter, b.stopped(101), nap(300))
+    assert (alone.state, alone.confidence) == (State.HUNG, PROVEN)
+    assert (watched.state, watched.confidence) == (State.HUNG, LIKELY)
