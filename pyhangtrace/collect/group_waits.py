@@ -12,8 +12,9 @@ import ipaddress
 import re
 import struct
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
@@ -32,8 +33,11 @@ _WORK_WAIT = re.compile(r"\bc10d::(\w+::)*(\w*Work)::wait\b")
 _STACK_BYTES = 4096
 _LONGEST_KEY = 256
 _MOST_KEYS = 64
-_ATTEMPTS = 5
-_AWAKE_S = 0.003
+# Who looks into a file again and again is awake, or waits for a CPU, for a moment between two naps.
+_NAP_AGAIN_S = 0.002
+_READS_S = 0.25  # for all threads of a job whose keys do not come out at once
+_READ_S = 0.1  # for one of them
+_SURE_READS = 3  # of a thread at rest: more of them say the same
 _STRING_BYTES = 32
 _STORE_PREFIX = "/"  # of TCPStore and FileStore, before everything
 
@@ -71,18 +75,17 @@ def group_waits_task(
     state: HelperState, pids: Sequence[int], argument: Any, progress: Progress
 ) -> Iterator[tuple[int, Any]]:
     """Task: the waits per pid of which something is known."""
+    until = time.monotonic() + _READS_S
     for pid in pids:
         progress(pid)
         memory = of_process(pid)
         found = []
         for asked in argument[pid]:
             wait = GroupWait(pid=pid, tid=asked.tid)
-            for attempt in range(_ATTEMPTS if asked.keys else 0):
-                # Who looks into a file again and again is awake in between, for a moment.
-                time.sleep(_AWAKE_S if attempt else 0)
-                wait = _with_keys(wait, memory, state.proc_root)
-                if wait.keys:
-                    break
+            if asked.keys:
+                path = f"{state.proc_root}/{pid}/task/{asked.tid}/syscall"
+                patience = min(until, time.monotonic() + _READ_S)
+                wait = with_keys(wait, memory, partial(_stack_pointer, path), until=patience)
             if asked.condition is not None:
                 wait = with_work(wait, memory, asked.condition)
             if asked.address is not None:
@@ -152,25 +155,46 @@ def _own_address(sample: ThreadSample) -> tuple[str, int] | None:
 # -- keys --------------------------------------------------------------------------------------------------------------
 
 
-def _with_keys(wait: GroupWait, memory: Read, proc_root: str) -> GroupWait:
-    path = f"{proc_root}/{wait.pid}/task/{wait.tid}/syscall"
-    before = (read_text(path) or "").split()
-    if len(before) < 9 or not before[0].isdecimal():
-        return wait
-    pointer = int(before[7], 16)
-    content = memory(pointer, _STACK_BYTES)
-    if content is None:
-        return wait
-    found = keys_on_stack(memory, content, pointer)
-    # A thread that naps between its looks is in another nap by then, at the same place of the stack.
-    after = (read_text(path) or "").split()
-    if found is None or len(after) < 9 or after[7] != before[7]:
-        return wait
-    return replace(
-        wait,
-        keys=tuple(map(printable, found[0])),
-        full_keys=tuple(printable(key.removeprefix(_STORE_PREFIX)) for key in found[1]),
-    )
+def with_keys(
+    wait: GroupWait, memory: Read, stack_pointer: Callable[[], int | None], *, until: float
+) -> GroupWait:
+    """With the keys that a thread waits for. `stack_pointer` says where its stack ends, None while it is awake.
+
+    It is read while the thread sleeps, and told once it sleeps there again: one that naps between its looks may be in
+    another nap by then, of the same call, which has put its keys where they were.
+    """
+    sure = 0
+    while sure < _SURE_READS:
+        pointer = _at_rest(stack_pointer, until)
+        content = memory(pointer, _STACK_BYTES) if pointer is not None else None
+        if pointer is None or content is None:
+            return wait
+        found = keys_on_stack(memory, content, pointer)
+        if _at_rest(stack_pointer, until) != pointer:
+            if time.monotonic() >= until:
+                return wait
+            time.sleep(_NAP_AGAIN_S)
+            continue
+        sure += 1
+        if found is not None:
+            return replace(
+                wait,
+                keys=tuple(map(printable, found[0])),
+                full_keys=tuple(printable(key.removeprefix(_STORE_PREFIX)) for key in found[1]),
+            )
+    return wait
+
+
+def _at_rest(stack_pointer: Callable[[], int | None], until: float) -> int | None:
+    """Where a thread sleeps, as soon as it does. None: not before the time was over."""
+    while (pointer := stack_pointer()) is None and time.monotonic() < until:
+        time.sleep(_NAP_AGAIN_S)
+    return pointer
+
+
+def _stack_pointer(path: str) -> int | None:
+    words = (read_text(path) or "").split()
+    return int(words[7], 16) if len(words) >= 9 and words[0].isdecimal() else None
 
 
 def keys_on_stack(memory: Read, content: bytes, begin: int) -> tuple[tuple[str, ...], tuple[str, ...]] | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+import time
+from collections.abc import Iterable
 
 import pytest
 
@@ -10,6 +12,7 @@ from pyhangtrace.collect.group_waits import (
     answer,
     joined,
     keys_on_stack,
+    with_keys,
     with_work,
 )
 from pyhangtrace.model.groups import GroupWait
@@ -51,7 +54,7 @@ class Stack:
         self.content += struct.pack("<3Q", begin, begin + size, begin + size)
 
     def keys(self) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
-        content = bytes(self.content) + bytes(64)
+        content = bytes(self.content).ljust(4096, b"\0")
         self.memory.put(content, STACK)
         return keys_on_stack(self.memory.read, content, STACK)
 
@@ -91,6 +94,42 @@ def test_of_what_two_calls_left_on_the_stack_nothing_is_said() -> None:
     stack.string("/steps/12")
     stack.string("12")
     assert stack.keys() is None
+
+
+def read_keys(stack: Stack, pointers: Iterable[int | None], *, within_s: float = 60.0) -> tuple[str, ...]:
+    """The keys of a thread whose stack ends there, one time after the other; None: it is awake."""
+    stack.keys()
+    ends = iter(pointers)
+    wait = GroupWait(pid=1, tid=2)
+    until = time.monotonic() + within_s
+    return with_keys(wait, stack.memory.read, lambda: next(ends), until=until).keys
+
+
+def a_key() -> Stack:
+    stack = Stack()
+    stack.string("/ready")
+    stack.string("ready")
+    return stack
+
+
+def test_who_is_awake_most_of_the_time_is_waited_for_until_it_sleeps_again() -> None:
+    """On a crowded machine one that naps waits for a CPU for longer than it naps."""
+    assert read_keys(a_key(), [*[None] * 12, STACK, *[None] * 12, STACK]) == ("ready",)
+
+
+def test_a_stack_that_another_call_has_written_meanwhile_is_read_again() -> None:
+    assert read_keys(a_key(), [STACK, STACK + 64, STACK, STACK]) == ("ready",)
+
+
+def test_of_who_does_not_sleep_in_time_nothing_is_said() -> None:
+    assert read_keys(a_key(), [None], within_s=0.0) == ()
+    assert read_keys(a_key(), [STACK, None], within_s=0.0) == ()
+
+
+def test_who_sleeps_on_without_a_key_is_not_read_for_ever() -> None:
+    stack = Stack()
+    stack.string("other")
+    assert read_keys(stack, [STACK] * 6) == ()
 
 
 def test_a_string_that_nothing_extends_is_no_key() -> None:
