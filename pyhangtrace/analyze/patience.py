@@ -19,12 +19,27 @@ _LOCKS = frozenset({WaitKind.MUTEX, WaitKind.RWLOCK, WaitKind.PYTHON_LOCK})
 
 # Between two looks at the least, so that a wait that is taken up again shows.
 FIRST_WINDOW_S = 0.1
+# So often in a row at the most one that is met on its way from nap to nap is looked at for nothing but that.
+_LOOKS_IN_PASSING = 3
 
 
 def patience(scene: Scene, waits: dict[Key, Blocked], judged: Judged, finding: Finding) -> float:
     """Seconds by which the window should grow. A cycle, a stopped or an exited member needs no more time; any
-    other chain whose end fell asleep less than 3 s ago may yet move.
+    other chain whose end fell asleep less than 3 s ago may yet move. Who was met on its way from nap to nap is looked
+    at once more.
     """
+    wanted = _for_the_verdict(scene, waits, judged, finding)
+    return wanted or (FIRST_WINDOW_S if _any_in_passing(scene, waits) else 0.0)
+
+
+def _any_in_passing(scene: Scene, waits: Mapping[Key, Blocked]) -> bool:
+    return any(
+        count <= _LOOKS_IN_PASSING and key in waits and waits[key].service is None
+        for key, count in scene.passing.items()
+    )
+
+
+def _for_the_verdict(scene: Scene, waits: dict[Key, Blocked], judged: Judged, finding: Finding) -> float:
     window = scene.evidence.window_s
     if _ends_a_nap(waits, finding, SETTLED_S - window):
         # Whether somebody who naps beside a hang lets it be when its time is over.

@@ -23,12 +23,9 @@ _GIL_WAITER_WAKES_S = 0.005
 
 # A wait has one length, whenever one looks: a share of it, or what clocks that are read one after the other differ by.
 _TIMEOUT_BLUR = 0.1
-_TIMEOUT_BLUR_S = 0.05
+TIMEOUT_BLUR_S = 0.05
 # On a busy machine more passes between the reading of the one and the other, now and then.
 _ALIKE = 0.75
-# To take a wait up again needs no more CPU than this.
-_TAKES_UP_S = 0.001
-_TAKES_UP_SHARE = 0.005
 # So often at the least a wait must have run out, before it says something that nobody ended it in between; and of so
 # many times it may be on the CPU once more, for the scheduler's reasons.
 _RAN_OUT = 3
@@ -78,7 +75,7 @@ def progress(samples: Sequence[ThreadSample], times: Sequence[float]) -> Progres
     if same_counters and last.asleep_for_s is not None and last.asleep_for_s >= max(elapsed, SETTLED_S):
         return Progress.UNMOVED
     if len(samples) == 1:
-        return Progress.MOVING if last.moved and not _waits_for_gil(last) else Progress.UNSEEN
+        return Progress.MOVING if last.moved and not waits_for_gil(last) else Progress.UNSEEN
     # Every thread has run once: zeros are a kernel that does not count.
     if not first.run_ns and not first.slices:
         return Progress.UNSEEN if same_place(samples) else Progress.MOVING
@@ -86,44 +83,11 @@ def progress(samples: Sequence[ThreadSample], times: Sequence[float]) -> Progres
         return Progress.UNMOVED
     if gil_wait(samples, times) is not None:
         return Progress.REARMED
-    if _waits_for_gil(last) and not _just_waits_for_gil(samples, elapsed):
+    if waits_for_gil(last) and not _justwaits_for_gil(samples, elapsed):
         return Progress.MOVING
-    if same_place(samples) and (_times_out_within(last, elapsed) or _was_due(first, elapsed)):
+    if same_place(samples) and (_times_out_within(last, elapsed) or was_due(first, elapsed)):
         return Progress.REARMED
     return Progress.MOVING
-
-
-def at_rest(samples: Sequence[ThreadSample], times: Sequence[float]) -> tuple[int, ...]:
-    """Which samples of one thread tell what it waits for, of three or more.
-
-    One that meets it on the CPU when its time was over, and it only takes up its wait again, does not.
-    """
-    first = 1 if _took_up(samples[0], samples[1], times[1] - times[0]) else 0
-    kept = [first]
-    for index in range(first + 1, len(samples)):
-        if not _takes_up(samples[kept[-1]], samples[index], times[index] - times[kept[-1]]):
-            kept.append(index)
-    return tuple(kept) if len(kept) > 1 else tuple(range(len(samples)))
-
-
-def _takes_up(before: ThreadSample, now: ThreadSample, elapsed: float) -> bool:
-    waited = before.state == "S" and before.lock is not None and before.lock.timeout
-    if not waited or _waits_for_gil(before) or not is_ready(now):
-        return False
-    if before.run_ns is None or now.run_ns is None or _lines(before) != _lines(now):
-        return False
-    ran_s = (now.run_ns - before.run_ns) / 1e9
-    return ran_s <= _TAKES_UP_S + _TAKES_UP_SHARE * elapsed and _was_due(before, elapsed)
-
-
-def _took_up(before: ThreadSample, now: ThreadSample, elapsed: float) -> bool:
-    """The same for the first look, of which only what came after it can be told."""
-    waits = now.state == "S" and now.lock is not None and now.lock.timeout and not _waits_for_gil(now)
-    if not waits or not is_ready(before) or _lines(before) != _lines(now):
-        return False
-    if before.run_ns is None or now.run_ns is None:
-        return False
-    return (now.run_ns - before.run_ns) / 1e9 <= _TAKES_UP_S + _TAKES_UP_SHARE * elapsed
 
 
 def only_timed_out(samples: Sequence[ThreadSample], times: Sequence[float]) -> bool:
@@ -139,7 +103,7 @@ def only_timed_out(samples: Sequence[ThreadSample], times: Sequence[float]) -> b
     if first.remaining_s is None or last.remaining_s is None or first.slices is None or last.slices is None:
         return False
     length = lengths[len(lengths) // 2]
-    blur = max(_TIMEOUT_BLUR_S, _TIMEOUT_BLUR * length)
+    blur = max(TIMEOUT_BLUR_S, _TIMEOUT_BLUR * length)
     alike = sum(length - each <= blur for each in lengths)
     if length <= 0 or alike < _ALIKE * len(samples):
         return False
@@ -155,18 +119,18 @@ def gil_wait(samples: Sequence[ThreadSample], times: Sequence[float]) -> ThreadS
     A waiter wakes every 5 ms to look at the clock, so one look in many finds it on the CPU. Who got the GIL and
     waits for it again was on the CPU more often, or longer, or has come to another line meanwhile.
     """
-    waiting = [sample for sample in samples if _waits_for_gil(sample)]
+    waiting = [sample for sample in samples if waits_for_gil(sample)]
     if not waiting or samples[-1].holds_gil:
         return None
     if len(waiting) < len(samples) and (samples[0].run_ns is None or samples[-1].run_ns is None):
         return None
-    return waiting[-1] if _just_waits_for_gil(samples, times[-1] - times[0]) else None
+    return waiting[-1] if _justwaits_for_gil(samples, times[-1] - times[0]) else None
 
 
-def _just_waits_for_gil(samples: Sequence[ThreadSample], elapsed: float) -> bool:
+def _justwaits_for_gil(samples: Sequence[ThreadSample], elapsed: float) -> bool:
     """Whether a thread that waits for the GIL now cannot have had it since the first look, as far as it shows."""
     first, last = samples[0], samples[-1]
-    if len({_lines(sample) for sample in samples}) > 1:
+    if len({lines(sample) for sample in samples}) > 1:
         return False
     ran_s = ((last.run_ns or 0) - (first.run_ns or 0)) / 1e9
     # Twice a wake-up: the mutex beside the GIL may be taken just then; and some for the ends of the time.
@@ -174,16 +138,18 @@ def _just_waits_for_gil(samples: Sequence[ThreadSample], elapsed: float) -> bool
     return ran_s <= _GIL_WAITER_SHARE * elapsed and (last.slices or 0) - (first.slices or 0) <= wakes
 
 
-def _lines(sample: ThreadSample) -> tuple[tuple[str, int | None], ...]:
+def lines(sample: ThreadSample) -> tuple[tuple[str, int | None], ...]:
+    """Where its Python code stands, innermost first."""
     return tuple((frame.function, frame.line) for frame in python_frames(sample.frames))
 
 
 def same_place(samples: Sequence[ThreadSample]) -> bool:
     """Whether all samples show the same call at the same place on the same object."""
-    return len({_place(sample) for sample in samples}) == 1
+    return len({place(sample) for sample in samples}) == 1
 
 
-def _place(sample: ThreadSample) -> tuple[object, ...]:
+def place(sample: ThreadSample) -> tuple[object, ...]:
+    """The call, the object, and where in the code: equal for one wait that is taken up again."""
     stack = tuple((frame.function, frame.file, frame.line) for frame in python_frames(sample.frames))
     native = () if stack else tuple(_native(sample.frames))
     # A condition of Python makes a lock of its own for each time that one waits for it.
@@ -196,17 +162,18 @@ def _native(frames: Sequence[Frame]) -> list[str]:
     return [frame.function or hex(frame.address or 0) for frame in frames if frame.kind is FrameKind.NATIVE]
 
 
-def _waits_for_gil(sample: ThreadSample) -> bool:
+def waits_for_gil(sample: ThreadSample) -> bool:
+    """Whether it is seen in a wait for the GIL."""
     lock = sample.lock
     return lock is not None and lock.kind == "gil" and not sample.holds_gil
 
 
-def _was_due(sample: ThreadSample, elapsed: float) -> bool:
+def was_due(sample: ThreadSample, elapsed: float) -> bool:
     """Whether the wait seen first had to run out before the last look."""
     if sample.timeout_s is None or sample.asleep_for_s is None:
         return False
     left_s = sample.timeout_s - sample.asleep_for_s
-    return min(left_s, sample.remaining_s or left_s) <= elapsed + _TIMEOUT_BLUR_S
+    return min(left_s, sample.remaining_s or left_s) <= elapsed + TIMEOUT_BLUR_S
 
 
 def _times_out_within(sample: ThreadSample, elapsed: float) -> bool:

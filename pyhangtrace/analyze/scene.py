@@ -9,8 +9,9 @@ from pyhangtrace.analyze.identity import Identities, identify
 from pyhangtrace.analyze.lock_queues import LockQueues, lock_queues
 from pyhangtrace.analyze.named_values import NamedValues
 from pyhangtrace.analyze.openmp import Place
-from pyhangtrace.analyze.progress import at_rest, is_ready
+from pyhangtrace.analyze.progress import is_ready
 from pyhangtrace.analyze.readings import Reading, read
+from pyhangtrace.analyze.rests import at_rest, completed, in_passing
 from pyhangtrace.analyze.services import service_of
 from pyhangtrace.model import syscalls
 from pyhangtrace.model.evidence import Evidence
@@ -53,6 +54,7 @@ class Scene:
     at_work: frozenset[Key]
     workers: Mapping[int, tuple[Key, ...]]
     began: frozenset[Key]  # not there yet when their process was first looked at
+    passing: Mapping[Key, int]  # on their way from nap to nap, in so many of the newest looks in a row
     queues: LockQueues
     values: NamedValues
     calls: Mapping[int, str]
@@ -181,8 +183,15 @@ def build_scene(evidence: Evidence) -> Scene:
             times.setdefault(key, []).append(look.at_s)
         newest.update(here)
         fds.update({(fd.pid, fd.fd): fd for fd in look.fds})
-    for key, found in samples.items():
-        kept = at_rest(found, times[key]) if len(found) > 2 else range(len(found))
+    calls = syscalls.names(evidence.host.machine)
+    passing: dict[Key, int] = {}
+    for key, seen in samples.items():
+        if len(seen) < 2:
+            continue
+        found = samples[key] = completed(seen, calls)
+        if met := in_passing(found, times[key], calls):
+            passing[key] = met
+        kept = at_rest(found, times[key], calls) if len(found) > 2 else range(len(found))
         if len(kept) < len(found):
             samples[key] = [found[index] for index in kept]
             times[key] = [times[key][index] for index in kept]
@@ -222,9 +231,10 @@ def build_scene(evidence: Evidence) -> Scene:
         at_work=at_work,
         workers={pid: tuple(found) for pid, found in workers.items()},
         began=frozenset(began),
+        passing={key: met for key, met in passing.items() if key in alive},
         queues=lock_queues(newest_of),
         values=NamedValues(threads, newest_of),
-        calls=syscalls.names(evidence.host.machine),
+        calls=calls,
         fds=fds,
         group_waits={(wait.pid, wait.tid): wait for wait in evidence.group_waits},
         ended=vanished.union(pid for pid, process in processes.items() if process.state in ("Z", "X")),

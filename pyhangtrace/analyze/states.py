@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pyhangtrace.analyze import objects
 from pyhangtrace.analyze.blocked import Blocked, Standing, changed
-from pyhangtrace.analyze.calls import python_frames
+from pyhangtrace.analyze.calls import polls, python_frames
 from pyhangtrace.analyze.gpu_devices import device_words, fault_of, settings_words
 from pyhangtrace.analyze.progress import GOES_ON, STOPPED, Progress
 from pyhangtrace.analyze.scene import Key, Scene
@@ -94,9 +94,9 @@ def _frozen(draft: Blocked, group: str, sample: ThreadSample) -> Blocked:
 
 
 def running(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
-    """On the CPU, and not spinning in a wait."""
-    spins = draft.call is not None and draft.call.spins
-    if draft.progress is not Progress.RUNNING or spins:
+    """On the CPU, and not polling in a wait."""
+    # Who looks again and again in a call that is known for it is on the CPU now and then, and waits all the same.
+    if draft.progress is not Progress.RUNNING or polls(draft.call):
         return None
     share = scene.thread_cpu_s((sample.pid, sample.tid))
     samples = scene.samples[draft.key]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pyhangtrace.analyze.blocked import GROUP_KINDS, Blocked, Standing
-from pyhangtrace.analyze.calls import Meaning, recognise
+from pyhangtrace.analyze.calls import Meaning, python_frames, recognise
 from pyhangtrace.analyze.causes import busy_compiler, cause_of, confidence_of, lead_of, symptom_of
 from pyhangtrace.analyze.fates import Fate
 from pyhangtrace.analyze.finding import (
@@ -19,7 +19,7 @@ from pyhangtrace.analyze.finding import (
     victims_of,
 )
 from pyhangtrace.analyze.outside import keeps_time
-from pyhangtrace.analyze.progress import SETTLED_S, Progress
+from pyhangtrace.analyze.progress import GOES_ON, SETTLED_S, Progress
 from pyhangtrace.analyze.scene import Key
 from pyhangtrace.analyze.states import throttled_share
 from pyhangtrace.model.kinds import Confidence, Edge, Kind, Part, Role, State, WaitKind
@@ -32,6 +32,9 @@ _STRAGGLER_S = 1.0
 _MOSTLY = 0.5
 
 _MOVING_SHARE = 0.02
+
+# Longer ones are no pauses between two questions.
+LONGEST_NAP_S = 30.0
 
 # Waits for what somebody has or owes, as far as it is recorded who.
 _OF_SOMEBODY = frozenset(
@@ -333,12 +336,18 @@ def throttled(case: Case) -> Finding | None:
 
 
 def is_idle(case: Case) -> bool:
-    """Whether everybody waits for the world outside, or for somebody who does: a connection, input, the clock."""
+    """Whether everybody waits for the world outside, or for somebody who does: a connection, input, the clock.
+
+    One that asks again and again for what others have to do, and that was seen elsewhere meanwhile, need not do so; nor
+    one of which it could not be read where it naps.
+    """
     found = False
     for key, wait in case.waits.items():
         process = case.scene.processes.get(key[0])
         if process is None or process.role in (Role.OUTSIDER, Role.COMPILER):
             continue
+        if (wait.asks and wait.progress in GOES_ON) or _naps_unseen(case, key):
+            return False
         well = key in case.judged.lively or keeps_time(wait) or wait.standing is Standing.STOPPED
         well = well and not (wait.service is None and _lacks_a_party(case, key))
         found = found or well
@@ -365,6 +374,21 @@ def _lacks_a_party(case: Case, key: Key) -> bool:
         at = case.waits[at].targets[0]
     end = case.waits.get(at)
     return end is not None and end.service is None and end.kind in (WaitKind.BARRIER, WaitKind.SEMAPHORE)
+
+
+def _naps_unseen(case: Case, key: Key) -> bool:
+    """Whether a thread naps, and what its loop asks for in between is not known, as that was not read in time."""
+    sample = case.scene.thread(key)
+    if (
+        sample is None
+        or case.waits[key].standing is not Standing.TIMER
+        or case.waits[key].service is not None
+    ):
+        return False
+    if (sample.timeout_s or 0.0) > LONGEST_NAP_S:
+        return False
+    told = sample.stack_complete or any(python_frames(sample.frames))
+    return sample.nap_unread or (sample.moved and not told)
 
 
 def anything_moves(case: Case) -> bool:

@@ -121,7 +121,7 @@ class Looker:
             deadline_s=left(),
             proc_root=self.proc_root,
         )
-        samples = nap_loops.collect(self.reader, samples, machine=self.machine, deadline_s=left())
+        samples, unread = nap_loops.collect(self.reader, samples, machine=self.machine, deadline_s=left())
         readable = {pid for pid, shown in pictures.items() if shown.problem is None}
         samples = mapped_places.collect(self.reader, samples, readable, deadline_s=left())
         table = file_locks.read(self.proc_root)
@@ -174,6 +174,7 @@ class Looker:
                 open_files=open_files,
                 trouble=trouble,
                 ipc_problem=ipc_problem,
+                unread=unread,
             ),
         )
         return Seen(look=look, taken=taken, pictures=pictures, files=open_files, coverage=coverage)
@@ -251,6 +252,7 @@ def _coverage(
     open_files: files.OpenFiles,
     trouble: Sequence[str],
     ipc_problem: str | None,
+    unread: str,
 ) -> tuple[SourceStatus, ...]:
     found = [
         _status("asleep times", works=not sleep_problem, reason=sleep_problem),
@@ -268,6 +270,8 @@ def _coverage(
         )
     if ipc_problem is not None:
         found.append(_status("System V IPC", works=False, reason=ipc_problem, fix="run as root"))
+    if unread:
+        found.append(_status("nap loops", works=False, reason=unread))
     if trouble:
         found.append(_status("lock files", works=False, reason="; ".join(trouble)))
     return tuple(found)

@@ -89,21 +89,26 @@ def place(sample: ThreadSample, machine: str) -> tuple[str, int] | None:
 
 def collect(
     reader: GuardedReader, samples: Sequence[ThreadSample], *, machine: str, deadline_s: float
-) -> list[ThreadSample]:
-    """The samples with `polls_for` and `polled` filled in, in the same order."""
+) -> tuple[list[ThreadSample], str]:
+    """The samples with `polls_for` and `polled` filled in, in the same order, and why some lack them, "" if none do."""
     wanted: dict[int, dict[tuple[str, int], None]] = {}
     for sample in samples:
         where = place(sample, machine)
         if where is not None:
             wanted.setdefault(sample.pid, {})[where] = None
     if not wanted:
-        return list(samples)
+        return list(samples), ""
     asked = {pid: list(places) for pid, places in wanted.items()}
     answers = reader.run(NAP_LOOPS_TASK, list(asked), asked, deadline_s=deadline_s).values
-    return [_told(sample, answers.get(sample.pid, {}), machine) for sample in samples]
+    told = [_told(sample, answers.get(sample.pid), machine) for sample in samples]
+    unread = len(asked.keys() - answers.keys())
+    of = f"{unread} process{'es' if unread > 1 else ''}"
+    return told, f"what loops of {of} that nap ask for could not be read in time" if unread else ""
 
 
-def _told(sample: ThreadSample, answers: dict[tuple[str, int], Asked], machine: str) -> ThreadSample:
+def _told(sample: ThreadSample, answers: dict[tuple[str, int], Asked] | None, machine: str) -> ThreadSample:
     where = place(sample, machine)
+    if answers is None:
+        return replace(sample, nap_unread=True) if where is not None else sample
     found = answers.get(where) if where is not None else None
     return replace(sample, polls_for=found.words, polled=found.thing) if found is not None else sample

@@ -74,8 +74,9 @@ class ThreadSample:
     address ("/run/x", "127.0.0.1:80") that the call names, `semaphores` are the pairs (number in its set, change)
     of a semop, `tracer_pid` is who has stopped a thread in state t. `polls_for` are the words by which the source of a
     loop that naps says that it asks for something ("except FileExistsError", "while exists()", "acquire()"), and
-    `polled` what that is; None: a file. `lets_go` is the word by which code that a Python thread which naps stands in
-    could let others go on ("release", "cancel"). `path_mount` is the file
+    `polled` what that is; None: a file. `nap_unread`: whether it asks for something could not be read in time.
+    `lets_go` is the word by which code that a Python thread which naps stands in could let others go on ("release",
+    "cancel"). `path_mount` is the file
     system of `path` ("nfs4 mounted at /data from nas:/data"), where the thread sleeps on its account, and
     `fuse_connection` the number of the connection to its server, if it is a FUSE one. In a page fault `path` is the
     file of the only mapping that a file server has to provide.
@@ -118,6 +119,7 @@ class ThreadSample:
     polls_for: str | None = None
     polled: PolledThing | None = None
     lets_go: str | None = None
+    nap_unread: bool = False
     path_mount: str | None = None
     fuse_connection: int | None = None
 

@@ -404,6 +404,22 @@ def test_a_store_that_is_a_file_is_looked_into_again_and_again_and_still_waited_
     assert [who.rank for who in verdict.culprits] == [0]
 
 
+def test_one_that_is_met_on_the_cpu_as_it_looks_into_the_file_waits_no_less() -> None:
+    def naps(pid: int, run_ns: int, **changes: Any) -> Any:
+        return b.sleeper(
+            pid, frames=IN_FILE_STORE, syscall=b.SLEEP, timeout_s=0.01, run_ns=run_ns, moved=True, **changes
+        )
+
+    asleep = b.asleep(100, seconds=7200)
+    looks = (
+        b.look(asleep, naps(101, 10), naps(102, 10)),
+        b.look(asleep, naps(101, 20), naps(102, 20, state="R"), at=0.5),
+    )
+    waits = tuple(GroupWait(pid=pid, tid=pid, keys=("ready",), setters=(100,)) for pid in (101, 102))
+    verdict = analyze(b.evidence(b.ranks(3), looks, group_waits=waits)).verdict
+    assert (verdict.state, [who.rank for who in verdict.victims]) == (State.HUNG, [1, 2])
+
+
 MESHED = (
     b.native("c10d::TCPStore::doWait(c10::ArrayRef<std::string>, std::chrono::duration<long>)"),
     b.native("gloo::transport::tcp::Context::createAndConnectAllPairs(gloo::IStore&)"),

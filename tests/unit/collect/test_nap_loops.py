@@ -39,7 +39,7 @@ def test_source_of_a_program_as_it_was_when_it_began(reader: GuardedReader, tmp_
         naps = replace(seen, timeout_s=9.0, frames=(frame,))
 
         def polls_for(sample: ThreadSample) -> str | None:
-            (found,) = nap_loops.collect(reader, [sample], machine=MACHINE, deadline_s=10)
+            (found,), _ = nap_loops.collect(reader, [sample], machine=MACHINE, deadline_s=10)
             return found.polls_for
 
         assert polls_for(naps) == "except FileExistsError"
@@ -59,8 +59,20 @@ def test_program_on_the_command_line(reader: GuardedReader) -> None:
         frame = Frame(kind=FrameKind.PYTHON, function="<module>", file="<string>", line=6)
         naps = replace(naps, timeout_s=9.0, frames=(frame,))
         other = replace(naps, frames=(replace(frame, function="f"),))  # exec() gives no name either
-        found = nap_loops.collect(reader, [naps, other], machine=MACHINE, deadline_s=10)
+        found, _ = nap_loops.collect(reader, [naps, other], machine=MACHINE, deadline_s=10)
         assert [(each.polls_for, each.polled) for each in found] == [
             ("acquire()", PolledThing.LOCK),
             (None, None),
         ]
+
+
+def test_what_was_not_read_in_time_is_said(reader: GuardedReader) -> None:
+    frame = Frame(kind=FrameKind.PYTHON, function="main", file="/job/loop.py", line=5)
+    number = next(number for number, name in syscalls.names(MACHINE).items() if name == "clock_nanosleep")
+    naps = ThreadSample(pid=os.getpid(), tid=1, comm="python", syscall=number, frames=(frame,))
+    works = replace(naps, tid=2, syscall=None)
+    found, problem = nap_loops.collect(reader, [naps, works], machine=MACHINE, deadline_s=0.0)
+    assert [sample.nap_unread for sample in found] == [True, False]
+    assert problem == "what loops of 1 process that nap ask for could not be read in time"
+    found, problem = nap_loops.collect(reader, [naps, works], machine=MACHINE, deadline_s=10.0)
+    assert (found, problem) == ([naps, works], "")
