@@ -47,6 +47,7 @@ Progress = Callable[[str], None]
 
 SECOND_LOOK_S = 0.1
 _STEP_S = 0.5  # between the looks of a longer window
+_FEWEST_LOOKS = 4  # are taken where they are wanted, however long they take
 _QUIET_S = 0.5  # what is over sooner needs no word on stderr
 _GRACE_S = 4.0  # beyond the window, for everything but the looks
 _FIRST_LOOK_S = 2.5  # may have to read the symbols of a gigabyte of libraries from disk
@@ -245,7 +246,9 @@ class _Run:
     def _later_looks(self) -> None:
         fixed = self.options.window_s
         self._look_at(SECOND_LOOK_S if fixed is None else min(fixed, _STEP_S))
-        while self.found.window_s < self._window_limit_s():
+        limit_s = self._window_limit_s()
+        # Where a look takes as long as a window, two of them may not do.
+        while self.found.window_s < limit_s or (fixed is None and len(self.found.seen) < _FEWEST_LOOKS):
             step_s = _STEP_S
             if fixed is None:
                 wanted = more_time_wanted(self._evidence())
@@ -253,7 +256,7 @@ class _Run:
                     break
                 step_s = min(_STEP_S, max(wanted, SECOND_LOOK_S))
                 self._say(f"something has moved lately: looking for up to {self.options.max_window_s:g} s")
-            self._look_at(min(self.found.window_s + step_s, self._window_limit_s()))
+            self._look_at(max(self.found.window_s, min(self.found.window_s + step_s, limit_s)))
 
     def _look_at(self, at_s: float, *, stop: tuple[int, ...] = ()) -> None:
         """Waits for the moment, `at_s` after the first look, and looks again at everybody."""
@@ -291,11 +294,14 @@ class _Run:
             found.nccl.append(picture)
 
     def _read_groups(self) -> None:
-        """Again after a longer window; within a short one they are where they were."""
+        """Again after a longer window, and where somebody has come to ask the store; else all are where they were."""
         found = self.found
         before = found.groups
         known = before.groups or before.waits
-        if before.after == 0 or (known and len(found.seen) > before.after + 1):
+        came = before.after > 0 and group_waits.wants_keys(found.seen[-1].look.threads) - (
+            group_waits.wants_keys(found.seen[before.after - 1].look.threads)
+        )
+        if before.after == 0 or came or (known and len(found.seen) > before.after + 1):
             members, threads = found.living(found.group.members), found.seen[-1].look.threads
             groups = process_groups.collect(
                 self.reader, members, threads, after=len(found.seen), deadline_s=self._left(_GROUPS_S)

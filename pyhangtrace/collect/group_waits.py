@@ -127,6 +127,12 @@ def joined(before: Iterable[GroupWait], now: Iterable[GroupWait]) -> tuple[Group
     return tuple(waits[key] for key in sorted(waits))
 
 
+def wants_keys(samples: Iterable[ThreadSample]) -> set[tuple[int, int]]:
+    """Threads (pid, tid) that are seen to wait for keys of a store. One that is met awake may show none of that."""
+    asked = ((sample.pid, sample.tid, _asked(sample, None)) for sample in samples)
+    return {(pid, tid) for pid, tid, each in asked if each is not None and each.keys}
+
+
 def _asked(sample: ThreadSample, address: tuple[str, int] | None) -> _Asked | None:
     names = [frame.function for frame in sample.frames]
     connects = any(map(_CONNECTS.search, names))

@@ -105,6 +105,16 @@ def test_the_window_is_as_long_as_asked_for() -> None:
     assert times == sorted(times)
 
 
+@pytest.mark.parametrize(("wanted", "looks"), [(0.0, 2), (0.1, 4)])
+def test_where_looks_take_as_long_as_the_window_a_few_are_taken_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, wanted: float, looks: int
+) -> None:
+    monkeypatch.setattr(engine, "more_time_wanted", lambda _: wanted)
+    options = AttachOptions(bpf=False, max_window_s=0.05)
+    with program("import signal; print('ready', flush=True); signal.pause()") as child:
+        assert len(engine.collect_evidence([child.pid], options).looks) == looks
+
+
 def test_a_process_that_ends_between_the_looks() -> None:
     with program("import time; print('ready', flush=True); time.sleep(1000)") as child:
         ending = threading.Timer(0.6, child.kill)

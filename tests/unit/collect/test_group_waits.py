@@ -12,11 +12,14 @@ from pyhangtrace.collect.group_waits import (
     answer,
     joined,
     keys_on_stack,
+    wants_keys,
     with_keys,
     with_work,
 )
 from pyhangtrace.model.groups import GroupWait
-from pyhangtrace.model.kinds import StoreAnswer
+from pyhangtrace.model.kinds import FrameKind, StoreAnswer
+from pyhangtrace.model.stacks import Frame
+from pyhangtrace.model.threads import ThreadSample
 from tests.unit.collect.helpers import Memory
 
 STACK, HEAP, WORK, CONTEXT = 0x7000_0000, 0x5000_0000, 0x6000_0000, 0x6100_0000
@@ -130,6 +133,14 @@ def test_who_sleeps_on_without_a_key_is_not_read_for_ever() -> None:
     stack = Stack()
     stack.string("other")
     assert read_keys(stack, [STACK] * 6) == ()
+
+
+def test_who_asks_a_store_for_keys_and_who_shows_none_of_it() -> None:
+    python = Frame(kind=FrameKind.PYTHON, function="work", file="/job/train.py", line=3)
+    get = Frame(kind=FrameKind.NATIVE, function="c10d::FileStore::get(std::string const&)")
+    waits = ThreadSample(pid=100, tid=101, comm="python", frames=(get, python))
+    awake = ThreadSample(pid=100, tid=102, comm="python", frames=(python,))
+    assert wants_keys([waits, awake]) == {(100, 101)}
 
 
 def test_a_string_that_nothing_extends_is_no_key() -> None:
