@@ -82,8 +82,12 @@ def _end_one(case: Case, finding: Finding) -> str:
     pids = sorted({key[0] for key in finding.cycle})
     nap = next((nap for key in finding.cycle if (nap := bystander(case, key))), None)
     unless = ", unless one stops trying" if trying else ""
+    doubt = next((case.waits[key].doubt for key in finding.cycle if case.waits[key].doubt), None)
     if nap is not None:
-        unless = f", unless {who(case, nap)}, which {waiting(case, nap)}, lets one go on then"
+        how = f" ({doubt})" if doubt is not None else ""
+        unless = f", unless {who(case, nap)}, which {waiting(case, nap)}, lets one go on then{how}"
+    elif doubt is not None:
+        unless = f", unless {doubt}"
     return f"it does not recover by itself{unless}: end {' or '.join(f'pid {pid}' for pid in pids[:4])}"
 
 

@@ -97,6 +97,7 @@ class Blocked(msgspec.Struct, frozen=True, kw_only=True):
     from_stdin: bool = False  # reads standard input, and the other end is not the job's
     gives_up: bool = False  # its caller has set a time after which it does, which is not seen
     over: bool = False  # its program has come to its end, and the process has not
+    doubt: str | None = None  # what else may end it, as a clause after "unless"
     does: str | None = None  # what somebody has to do for it to end, where its kind does not say
     answer: str | None = None  # what a try to reach the object comes to, as a clause
     evidence: tuple[str, ...] = ()

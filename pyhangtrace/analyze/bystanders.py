@@ -7,8 +7,10 @@ ever since nothing says what it does when its time is over: a watchdog, say.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, partial
 from operator import itemgetter
+from typing import NamedTuple
 
 from pyhangtrace.analyze.blocked import Blocked, Standing, changed, weakest
 from pyhangtrace.analyze.progress import GOES_ON, Progress
@@ -17,7 +19,6 @@ from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.analyze.services import LAUNCHER
 from pyhangtrace.analyze.ways_out import (
     Way,
-    WayOut,
     has_timer,
     is_shared,
     relatives,
@@ -44,66 +45,96 @@ _HEARS = frozenset({WaitKind.SOCKET, WaitKind.PIPE})
 _TOLD = frozenset({Way.UNLOCKED, Way.CANCELLED})
 
 
+class _Others(NamedTuple):
+    """Who may have a say, by process: threads that nap, and ones that read from others; processes with a timer.
+
+    `around`: a process with its relatives.
+    """
+
+    naps: Mapping[int, Sequence[Key]]
+    readers: Mapping[int, Sequence[Key]]
+    timers: frozenset[int]
+    around: Callable[[int], frozenset[int]]
+
+
 def settle_bystanders(scene: Scene, waits: Mapping[Key, Blocked]) -> dict[Key, Blocked]:
     """The same waits; those that somebody else may end though nothing says so, with that thread."""
     settled = dict(waits)
-    naps = _naps(scene, waits)
     timers = frozenset(pid for pid in scene.processes if has_timer(scene, pid))
+    # Thousands of threads ask for the same few families.
+    others = _Others(_naps(scene, waits), _readers(waits), timers, cache(partial(relatives, scene)))
+    if not (others.naps or others.readers or timers):
+        return settled
     for key, wait in waits.items():
         if _is_anybodys(scene, wait):
-            settled[key] = _perhaps_helped(scene, waits, wait, naps)
-        elif ways := ways_out(scene, wait):
-            settled[key] = _perhaps_ended(scene, waits, wait, ways, naps, timers)
+            settled[key] = _perhaps_helped(scene, waits, wait, others)
+        elif wait.basis is Confidence.PROVEN or timers or wait.kind in (WaitKind.MUTEX, WaitKind.RWLOCK):
+            settled[key] = _perhaps_ended(scene, waits, wait, others)
     return settled
 
 
-def _perhaps_helped(
-    scene: Scene, waits: Mapping[Key, Blocked], wait: Blocked, naps: Mapping[int, Sequence[Key]]
-) -> Blocked:
+def _perhaps_helped(scene: Scene, waits: Mapping[Key, Blocked], wait: Blocked, others: _Others) -> Blocked:
     pid = wait.key[0]
-    pids = relatives(scene, pid) if is_shared(scene.thread(wait.key)) else {pid}
-    found = _still_to_act(scene, waits, wait, _of(naps, pids), by_code=True)
+    pids = others.around(pid) if is_shared(scene.thread(wait.key)) else {pid}
+    found = _still_to_act(scene, waits, wait, _of(others.naps, pids), by_code=True)
     return _told(scene, waits, wait, found, helped=True) if found else wait
 
 
-def _perhaps_ended(
-    scene: Scene,
-    waits: Mapping[Key, Blocked],
-    wait: Blocked,
-    ways: Iterable[WayOut],
-    naps: Mapping[int, Sequence[Key]],
-    timers: frozenset[int],
-) -> Blocked:
+def _perhaps_ended(scene: Scene, waits: Mapping[Key, Blocked], wait: Blocked, others: _Others) -> Blocked:
     """The wait for somebody who is recorded, which is no proof where another one may go a way out of it."""
     young = (wait.since_s or 0.0) < LONG_NAP_S
-    if timers and young and (words := _timer_words(scene, wait)):
-        basis = weakest(wait.basis, Confidence.LIKELY)
-        return changed(wait, helped=True, basis=basis, evidence=(*wait.evidence, words))
-    for way, pids in ways:
+    if others.timers and young and (words := _timer_words(scene, wait)):
+        return _doubted(wait, f"{words}: when that is cannot be seen", words, helped=True)
+    for way, pids in ways_out(scene, wait, others.around):
         if wait.basis is not Confidence.PROVEN and way is not Way.UNLOCKED:
             continue
-        found = _still_to_act(scene, waits, wait, _of(naps, pids), by_code=False)
+        found = _still_to_act(scene, waits, wait, _of(others.naps, pids), by_code=False)
         if found:
             return _told(scene, waits, wait, found, may=way, helped=_is_tracer(wait, found))
-        timed = sorted(timers & pids)
-        told = _hearing(scene, waits, wait, pids) if way in _TOLD else None
-        if timed or told is not None:
-            by = f"a timer of pid {timed[0]}" if timed else ""
-            if told is not None:
-                by = f"tid {told[1]}, which reads from others,"
-            words = f"{by} may {way.value}: whether it does is not known"
-            basis = weakest(wait.basis, Confidence.LIKELY)
-            return changed(wait, basis=basis, evidence=(*wait.evidence, words))
+        by = _timer_or_reader(waits, wait, way, pids, others)
+        if by is not None:
+            said = f"{by} may {way.value}: whether it does is not known"
+            return _doubted(wait, said, f"{by} steps in: it may {way.value}")
     return wait
+
+
+def _doubted(wait: Blocked, evidence: str, doubt: str, *, helped: bool = False) -> Blocked:
+    return changed(
+        wait,
+        basis=weakest(wait.basis, Confidence.LIKELY),
+        helped=helped or wait.helped,
+        doubt=doubt,
+        evidence=(*wait.evidence, evidence),
+    )
+
+
+def _timer_or_reader(
+    waits: Mapping[Key, Blocked], wait: Blocked, way: Way, pids: frozenset[int], others: _Others
+) -> str | None:
+    """Who of these processes has a timer, or a thread that waits for word from others."""
+    first = min(others.timers & pids, default=None)
+    if first is not None:
+        return f"a timer of pid {first}"
+    readers = _of(others.readers, pids) if way in _TOLD else ()
+    if not readers:
+        return None
+    part = _leads_to(waits, wait)
+    held = {pid for pid, _ in part}
+    for key in readers:
+        targets = waits[key].targets
+        # One that reads from who is in the circle hears nothing.
+        if key not in part and not (targets and held.issuperset(map(itemgetter(0), targets))):
+            return f"thread {key[1]}, which reads from others,"
+    return None
 
 
 def _timer_words(scene: Scene, wait: Blocked) -> str | None:
     """By what timer of its own, or of who has it, the wait ends some day. When that is the kernel does not show."""
     if timer_interrupts(scene, wait):
-        return "its process has a timer whose signal has a handler, which ends the wait: when that is cannot be seen"
+        return f"a timer of pid {wait.key[0]} has a handler called, which ends the wait"
     killed = timer_kills(scene, wait)
     if killed is not None:
-        return f"pid {killed} has a timer whose signal ends it, as it has no handler: when that is cannot be seen"
+        return f"a timer of pid {killed} ends that process, as its signal has no handler there"
     return None
 
 
@@ -113,20 +144,13 @@ def _is_tracer(wait: Blocked, found: Iterable[Key]) -> bool:
     return any(pid == tracer for pid, _ in found)
 
 
-def _hearing(scene: Scene, waits: Mapping[Key, Blocked], wait: Blocked, pids: Iterable[int]) -> Key | None:
-    """A thread with no part in it that reads from a process that has none either, or from another host."""
-    part = _leads_to(waits, wait)
-    held = {pid for pid, _ in part}
-    for pid in sorted(pids):
-        for key in scene.threads_of(pid):
-            other = waits.get(key)
-            if other is None or key in part or other.kind not in _HEARS or other.service is not None:
-                continue
-            if not other.own_end and not (
-                other.targets and held.issuperset(map(itemgetter(0), other.targets))
-            ):
-                return key
-    return None
+def _readers(waits: Mapping[Key, Blocked]) -> dict[int, list[Key]]:
+    """Threads with work of their own that read from another process, or from another host."""
+    found: dict[int, list[Key]] = {}
+    for key, wait in waits.items():
+        if wait.kind in _HEARS and wait.service is None and not wait.own_end:
+            found.setdefault(key[0], []).append(key)
+    return found
 
 
 def _of(naps: Mapping[int, Sequence[Key]], pids: Iterable[int]) -> list[Key]:
@@ -144,7 +168,10 @@ def _told(
 ) -> Blocked:
     basis = weakest(wait.basis, Confidence.LIKELY)
     evidence = (*wait.evidence, _words(scene, waits[naps[0]], may))
-    return changed(wait, basis=basis, bystanders=naps, helped=helped or wait.helped, evidence=evidence)
+    doubt = f"it may {may.value}" if may is not None else None
+    return changed(
+        wait, basis=basis, bystanders=naps, helped=helped or wait.helped, doubt=doubt, evidence=evidence
+    )
 
 
 def _naps(scene: Scene, waits: Mapping[Key, Blocked]) -> dict[int, list[Key]]:

@@ -28,6 +28,9 @@ _SIGNALLED = {
     "once": WaitKind.ONCE,
 }
 
+# What lies in a word that is no condition, as the report calls it.
+WORD_NAMES = {"futex": "futex word", "atomic": "atomic", "future": "std::future"}
+
 FUTEXES = frozenset({"futex", "futex_wait", "futex_waitv"})
 
 # multiprocessing's own semaphore type, as C functions before and since CPython 3.12.
@@ -87,12 +90,15 @@ def owned_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | 
         anybody = not never and (lock.shared_file is not None or problem.endswith(holders.WHOSE_UNKNOWN))
         # Who runs an initialisation is only seen where it was not inlined.
         anybody = anybody or kind is WaitKind.ONCE
+        if never and not died:
+            # The thread sleeps for good on a word of its own stack: of which mutex it was nothing is left.
+            thing = changed(thing, address=None)
         return changed(
             draft,
             kind=kind,
             standing=Standing.OPAQUE if anybody else Standing.FIRM,
             cause=Kind.LOCK_OWNER_GONE if died else Kind.LOCK_HELD,
-            basis=draft.basis if never else Confidence.LIKELY,
+            basis=draft.basis if died else Confidence.LIKELY,
             object=thing,
             candidates=() if never else holders.who_may_hold(scene, draft.key),
             ends_by_itself=lock.timeout,
@@ -321,13 +327,14 @@ def futex(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
             candidates=tuple((pid, 0) for pid in shared),
             edge=Edge.ANY,
         )
+    word = WORD_NAMES.get(sample.lock.kind) if sample.lock is not None and draft.call is None else None
     return changed(
         draft,
         kind=kind,
         standing=Standing.IDLE,
         cause=Kind.UNKNOWN,
         basis=Confidence.POSSIBLE,
-        object=holders.lock_object(sample),
+        object=changed(holders.lock_object(sample), name=word),
         candidates=others or tuple((pid, 0) for pid in shared),
         targets=others,
         edge=Edge.ANY,

@@ -15,7 +15,7 @@ from pyhangtrace.analyze.nccl_comms import join
 from pyhangtrace.analyze.progress import SETTLED_S
 from pyhangtrace.analyze.scene import Key
 from pyhangtrace.analyze.states import FREEZER
-from pyhangtrace.analyze.words import bystander, kept_open_by, thread, waiting
+from pyhangtrace.analyze.words import bystander, kept_open_by, thread, waiting, who
 from pyhangtrace.model.kinds import Kind, Part, SourceState, State, WaitKind
 
 _MOST_STEPS = 3
@@ -40,15 +40,31 @@ def next_steps(case: Case, finding: Finding) -> tuple[str, ...]:
             for line in case.scene.evidence.coverage
             if line.fix and line.state is not SourceState.USED
         ]
-        later = _after_the_nap(case, finding)
+        later = _after_the_nap(case, finding) or _after_a_minute(case, finding)
         steps += later
         window_s = _tells(case, finding) if not later else None
         if window_s is not None:
             steps.append(f"hangtrace attach -d {window_s:.0f} {case.scene.evidence.job.root_pid}")
+    if finding.state is State.HUNG and not finding.cycle:
+        steps += _may_yet_end(case, finding)
     if not steps:
         end = for_end(case, finding.chain[-1]) if finding.chain else None
         steps = [end] if end else _by_hand(case)
     return tuple(dict.fromkeys(steps))
+
+
+def _may_yet_end(case: Case, finding: Finding) -> list[str]:
+    """Why it is no proof: somebody who sleeps, or has a timer, may have it go on."""
+    doubted = next((key for key in finding.chain if key in case.waits and case.waits[key].doubt), None)
+    if doubted is None:
+        return []
+    doubt = case.waits[doubted].doubt
+    nap = bystander(case, doubted)
+    if nap is None:
+        return [f"it ends by itself only if {doubt}"]
+    return [
+        f"it goes on by itself only if {who(case, nap)}, which {waiting(case, nap)}, sees to it ({doubt})"
+    ]
 
 
 def _on_other_hosts(case: Case) -> list[str]:
@@ -70,6 +86,15 @@ def _after_the_nap(case: Case, finding: Finding) -> list[str]:
         return []
     root = case.scene.evidence.job.root_pid
     return [f"look again in {ceil(left_s) + 1} s, when that thread has woken up: hangtrace attach {root}"]
+
+
+def _after_a_minute(case: Case, finding: Finding) -> list[str]:
+    """Something is known to end a wait some day, and the kernel does not say when."""
+    waits = (case.waits[key] for key in finding.chain if key in case.waits)
+    doubt = next((wait.doubt for wait in waits if wait.doubt is not None), None)
+    if doubt is None:
+        return []
+    return [f"look again in a minute, since {doubt}: hangtrace attach {case.scene.evidence.job.root_pid}"]
 
 
 def _tells(case: Case, finding: Finding) -> float | None:

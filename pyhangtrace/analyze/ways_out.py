@@ -7,7 +7,7 @@ mutex, takes back from a process that ends is free when somebody kills that proc
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import NamedTuple
 
@@ -58,30 +58,35 @@ _SIGINT = 2
 _WALL_CLOCKS = frozenset({0, 1, 7, 8, 9, 11})
 
 
-def ways_out(scene: Scene, wait: Blocked) -> tuple[WayOut, ...]:
-    """All that apply to a wait for somebody who is recorded; none to one that waits for nobody in particular."""
+def ways_out(scene: Scene, wait: Blocked, around: Callable[[int], frozenset[int]]) -> tuple[WayOut, ...]:
+    """All that apply to a wait for somebody who is recorded; none to one that waits for nobody in particular.
+
+    `around` gives the `relatives` of a process.
+    """
     if wait.standing not in (Standing.FIRM, Standing.STOPPED):
         return ()
     sample = scene.thread(wait.key)
-    return tuple(_ways(scene, wait, sample)) if sample is not None else ()
+    return tuple(_ways(scene, wait, sample, around)) if sample is not None else ()
 
 
-def _ways(scene: Scene, wait: Blocked, sample: ThreadSample) -> Iterator[WayOut]:
+def _ways(
+    scene: Scene, wait: Blocked, sample: ThreadSample, around: Callable[[int], frozenset[int]]
+) -> Iterator[WayOut]:
     pid = wait.key[0]
     kind = sample.lock.kind if sample.lock is not None else None
-    around = relatives(scene, pid)
+    family = around(pid)
     if wait.standing is Standing.STOPPED:
-        yield WayOut(Way.CONTINUED, around)
+        yield WayOut(Way.CONTINUED, family)
         return
     if wait.kind in (WaitKind.MUTEX, WaitKind.RWLOCK) and kind in _UNGUARDED:
-        yield WayOut(Way.UNLOCKED, around if is_shared(sample) else frozenset({pid}))
+        yield WayOut(Way.UNLOCKED, family if is_shared(sample) else frozenset({pid}))
     if not _runs_python(scene, pid) and (kind == "join" or wait.kind in _CANCELLATION_POINTS):
         yield WayOut(Way.CANCELLED, frozenset({pid}))
     if may_be_interrupted(scene, wait, sample):
-        yield WayOut(Way.INTERRUPTED, around)
+        yield WayOut(Way.INTERRUPTED, family)
     elsewhere = {target[0] for target in wait.targets if target[0] not in (pid, 0) and target[0] > 0}
     if elsewhere and (wait.kind in _ENDS_WITH_PROCESS or kind == "mutex_robust"):
-        yield WayOut(Way.KILLED, around.union(*(relatives(scene, other) for other in elsewhere)))
+        yield WayOut(Way.KILLED, family.union(*map(around, elsewhere)))
 
 
 def may_be_interrupted(scene: Scene, wait: Blocked, sample: ThreadSample) -> bool:

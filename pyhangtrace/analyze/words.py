@@ -9,6 +9,7 @@ from pyhangtrace.analyze.call_sites import call_site, parting, wrapper
 from pyhangtrace.analyze.calls import LEFT_EARLY, Meaning, first_own_frame
 from pyhangtrace.analyze.finding import Case, Finding, Named, is_whole, threads_of_cycle
 from pyhangtrace.analyze.group_waits import STORE
+from pyhangtrace.analyze.lock_waits import WORD_NAMES
 from pyhangtrace.analyze.phase import phase_of
 from pyhangtrace.analyze.process_groups import DEFAULT_GROUP
 from pyhangtrace.analyze.python_objects import FUTURE
@@ -72,8 +73,10 @@ def ended_by(wait: Blocked) -> str | None:
     """What somebody has to do for a wait to end; None where no rule says."""
     if wait.does is not None:
         return wait.does
-    if wait.kind is WaitKind.CONDITION and wait.object.name == FUTURE:
+    if wait.kind is WaitKind.CONDITION and wait.object.name in (FUTURE, WORD_NAMES["future"]):
         return "complete the future"
+    if wait.kind is WaitKind.CONDITION and wait.object.name in WORD_NAMES.values():
+        return "change the word and wake it"
     if wait.kind is WaitKind.POLL and wait.object.name == "signal":
         return "send the signal"
     if wait.kind is WaitKind.PIPE and wait.cause is Kind.IPC_PIPE_FULL:
@@ -168,6 +171,8 @@ def _waiting(case: Case, key: Key, wait: Blocked | None) -> str:
         thing = "the end of a thread"
     if wait.kind is WaitKind.CONDITION and wait.object.name == FUTURE:
         thing = "the result of a future"
+    if wait.kind is WaitKind.CONDITION and wait.object.name in WORD_NAMES.values():
+        thing = f"{'an' if wait.object.name == WORD_NAMES['atomic'] else 'a'} {wait.object.name}"
     if (wait.object.name or "").startswith("asyncio."):
         thing = f"an {wait.object.name}"
     if wait.kind is WaitKind.RENDEZVOUS and wait.object.name == CONNECT:

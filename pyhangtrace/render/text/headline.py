@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pyhangtrace.model.kinds import Confidence, Kind, Part, State, WaitKind
-from pyhangtrace.model.report import Culprit, Report
-from pyhangtrace.render.text.words import numbers, plural, plural_verb, thread_label
+from pyhangtrace.model.report import Culprit, Report, Wait
+from pyhangtrace.render.text.words import is_full, numbers, plural, plural_verb, thread_label
 
 _MOST_NAMED = 4
 
@@ -92,6 +92,8 @@ def headline_title(report: Report) -> str:
         return f"{_names(report, parties)} {'has' if len(parties) == 1 else 'have'} not come, {who} waiting"
     if parties:
         names = _names(report, parties)
+        if what is Kind.IPC_PIPE_FULL:
+            return _into_full_pipes(report, parties)
         if what is Kind.LOCK_CYCLE and verdict.confidence is Confidence.POSSIBLE:
             return f"{names} {'wait' if len(parties) > 1 else 'waits'} in a circle that one may yet leave"
         return _together(names, what, several=len(parties) > 1)
@@ -104,6 +106,20 @@ def headline_title(report: Report) -> str:
     return words.get(verdict.state, kind or verdict.state.value)
 
 
+def _into_full_pipes(report: Report, parties: list[Culprit]) -> str:
+    """Who of a circle writes, and who waits for what he is to do meanwhile."""
+    full = {wait.id for wait in report.waits if is_full(wait)}
+    writers = [item for item in parties if item.wait in full]
+    others = [item for item in parties if item not in writers]
+    if not writers or not others:
+        return _together(_names(report, parties), Kind.IPC_PIPE_FULL, several=len(parties) > 1)
+    words = _together(_names(report, writers), Kind.IPC_PIPE_FULL, several=len(writers) > 1)
+    behind = [item for item in others if item.pid not in {writer.pid for writer in writers}]
+    if not behind:
+        return words
+    return f"{words}, {_names(report, behind)} {'wait' if len(behind) > 1 else 'waits'} for that"
+
+
 def cause_words(report: Report) -> str:
     """One clause about the cause, or "" where the wait itself says it."""
     cause = report.verdict.cause
@@ -112,6 +128,11 @@ def cause_words(report: Report) -> str:
             "it inherited the write end from a child that has exited: until it closes it, the end never comes"
         )
     return _CAUSES.get(cause, "") if cause is not None else ""
+
+
+def is_told_of(report: Report, wait: Wait) -> bool:
+    """Whether the clause about the cause is about this wait: that a pipe is full is said of who writes."""
+    return report.verdict.cause is not Kind.IPC_PIPE_FULL or is_full(wait)
 
 
 def _kept_open_elsewhere(report: Report) -> bool:

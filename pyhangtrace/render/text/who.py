@@ -9,7 +9,7 @@ from pyhangtrace.model.kinds import Part, Role
 from pyhangtrace.model.report import Report, ReportProcess, ReportThread, Wait
 from pyhangtrace.render.clean import clean
 from pyhangtrace.render.stacks import python_frames
-from pyhangtrace.render.text.headline import cause_words
+from pyhangtrace.render.text.headline import cause_words, is_told_of
 from pyhangtrace.render.text.layout import Row
 from pyhangtrace.render.text.words import (
     frame_words,
@@ -122,7 +122,11 @@ class _Entries:
         ):
             rank = self._rank(pid)
             yield self._entry(
-                pid, tid, wait, missing=rank in missing, why=causes.get(wait.id, "") if wait else ""
+                pid,
+                tid,
+                wait,
+                missing=rank in missing,
+                why=causes.get(wait.id, "") if wait and is_told_of(self._report, wait) else "",
             )
             missing.discard(rank)
 

@@ -52,6 +52,17 @@ _WITH_HOLDER: dict[WaitKind, str] = {
 # Names of the object of an event loop whose tasks wait for each other.
 _TASKS = ("task ", "tasks ")
 
+# By the name that a wait for a signal or a queue carries.
+_NAMED = {
+    "futex word": "waits for a futex word",
+    "atomic": "waits for an atomic",
+    "std::future": "waits for a std::future",
+    "worker": "waits for its next piece of work",
+    "_worker_loop": "waits for its next piece of work",
+    "_process_worker": "waits for its next piece of work",
+    "map": "waits for the result of map",
+}
+
 _OUTSIDE = {"connection": "waits for a connection", "signal": "waits for a signal"}
 _STACKS_FROM = {
     StackFrom.REPAIRED: "(stack repaired)",
@@ -192,6 +203,9 @@ def wait_words(wait: Wait, report: Report, *, known: Collection[int] = ()) -> st
         within = f", in {clean(thing.name)}" if thing.name else ""
         return "waits for a key of the store" if thing.name == "store" else words + within
     holder = holder_words(wait, report, known=known)
+    if wait.kind in (WaitKind.CONDITION, WaitKind.QUEUE) and thing.name in _NAMED:
+        at = f" at {thing.address}" if thing.address and wait.kind is WaitKind.CONDITION else ""
+        return f"{_NAMED[thing.name]}{at}"
     if wait.kind is WaitKind.CONDITION and thing.name == "Future":
         return f"waits for the result of a future{f' that {holder} works on' if holder else ''}"
     if holder and wait.kind in (WaitKind.JOIN, WaitKind.CHILD, WaitKind.GIL):
@@ -206,7 +220,7 @@ def wait_words(wait: Wait, report: Report, *, known: Collection[int] = ()) -> st
         words = f"{words}, in {clean(named)}" if named else words
         return f"{words}; {_lacking(collective)}" if collective is not None and collective.missing else words
     if named and named.startswith(_SAYS_ITS_KIND) and wait.kind in (WaitKind.PIPE, WaitKind.SOCKET):
-        words = f"waits on {clean(named)}"
+        words = f"{'writes into' if is_full(wait) else 'waits on'} {clean(named)}"
     elif wait.kind is WaitKind.FILE_LOCK and thing.name == "lease":
         words = (
             f"waits for a lease on {clean(thing.path)} to be given back"
@@ -227,6 +241,12 @@ def wait_words(wait: Wait, report: Report, *, known: Collection[int] = ()) -> st
     if wait.kind is WaitKind.FILE_LOCK and sharers:
         also = f" and, by the same open file, by pid {', '.join(map(str, sorted(sharers)))}"
     return f"{words}, {'other end with' if other_end else 'held by'} {holder}{also}"
+
+
+def is_full(wait: Wait) -> bool:
+    """Whether a thread writes into a pipe or socket that takes no more."""
+    ends = wait.kind in (WaitKind.PIPE, WaitKind.SOCKET)
+    return ends and any(line.endswith(" is full") for line in wait.evidence)
 
 
 def thread_label(report: Report, pid: int | None, tid: int | None, name: str) -> str:
