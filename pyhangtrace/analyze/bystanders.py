@@ -148,7 +148,8 @@ def _readers(waits: Mapping[Key, Blocked]) -> dict[int, list[Key]]:
     """Threads with work of their own that read from another process, or from another host."""
     found: dict[int, list[Key]] = {}
     for key, wait in waits.items():
-        if wait.kind in _HEARS and wait.service is None and not wait.own_end:
+        listens = wait.standing is Standing.IDLE and wait.object.name == "connection"
+        if wait.kind in _HEARS and wait.service is None and not wait.own_end and not listens:
             found.setdefault(key[0], []).append(key)
     return found
 

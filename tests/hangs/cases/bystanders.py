@@ -25,16 +25,44 @@ def in_python(
     return case(kind, summary, ("{python}", "{programs}/bystander.py", what), members, facts, slow=slow)
 
 
-_LIKELY = replace(cycle(PAIR), confidence=frozenset({"likely"}))
+def of_files(how: str, facts: Facts, summary: str) -> Case:
+    kind = f"{'well-' if 'hung' not in facts.state else ''}file-cycle-{how}"
+    files = {"debit": Waits.FILE_LOCK, "credit": Waits.FILE_LOCK}
+    members = {**files, "main": Waits.CHILD if how in ("alone", "timed") else NAPS}
+    return case(kind, summary, ("{programs}/file_cycle.c", "{scratch}", how), members, facts)
+
+
+def with_confidence(word: str) -> Facts:
+    return replace(cycle(PAIR), confidence=frozenset({word}))
+
+
+_LIKELY = with_confidence("likely")
 
 CASES = (
     in_c("unlocks", _LIKELY, "a third thread of a C program naps, and unlocks a mutex of another one then"),
     in_c("cancels", _LIKELY, "a third thread of a C program naps, and cancels one of the two then"),
     in_c(
         "beats",
-        replace(cycle(PAIR), confidence=frozenset({"proven"})),
+        with_confidence("proven"),
         "a third thread of a C program naps again and again",
     ),
+    in_c(
+        "signals",
+        _LIKELY,
+        "a third thread naps, and sends a signal whose handler unlocks a recursive mutex then",
+    ),
+    in_c(
+        "stands",
+        with_confidence("proven"),
+        "a third thread naps beside recursive mutexes, which it cannot unlock",
+    ),
+    of_files("alone", with_confidence("proven"), "two processes want each other's files"),
+    of_files("watched", _LIKELY, "a third process naps, and kills one of them then"),
+    of_files("timed", healthy(*NOT_HUNG), "one of them has a timer whose signal ends it"),
+    of_files(
+        "shared", healthy(*NOT_HUNG), "a third process has an open file of one, naps, and unlocks it then"
+    ),
+    in_python("interrupt", TRIO, _LIKELY, "a third thread naps, and sends SIGINT to the main thread then"),
     in_python(
         "lock",
         TRIO,

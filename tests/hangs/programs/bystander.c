@@ -1,7 +1,9 @@
 /* Two threads each keep a mutex that the other one wants, and a third one naps beside them.
-   usage: bystander unlocks|cancels|beats: it unlocks one, or cancels one, when it wakes up; or does neither,
-   again and again. */
+   usage: bystander unlocks|cancels|beats|signals|stands: it unlocks one, or cancels one, when it wakes up; or
+   does neither, again and again. With `signals` the mutexes refuse others, and it sends a signal whose
+   handler unlocks one in the thread that has it; with `stands` there is no such handler. */
 #include <pthread.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
 
@@ -14,6 +16,11 @@ static pthread_barrier_t both_hold_one;
 
 static void give_back(void* mutex) {
   pthread_mutex_unlock(mutex);
+}
+
+static void on_signal(int number) {
+  (void)number;
+  pthread_mutex_unlock(&mutexes[0]);
 }
 
 static void* transfer(void* argument) {
@@ -35,6 +42,17 @@ int main(int argc, char** argv) {
   if (argc != 2) {
     return 2;
   }
+  const int signals = strcmp(argv[1], "signals") == 0;
+  if (signals || strcmp(argv[1], "stands") == 0) {
+    pthread_mutexattr_t attributes;
+    pthread_mutexattr_init(&attributes);
+    pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(&mutexes[0], &attributes);
+    pthread_mutex_init(&mutexes[1], &attributes);
+  }
+  if (signals) {
+    signal(SIGUSR1, on_signal);
+  }
   pthread_t handles[2];
   pthread_barrier_init(&both_hold_one, NULL, 2);
   for (long i = 0; i < 2; ++i) {
@@ -47,6 +65,8 @@ int main(int argc, char** argv) {
   sleep(NAP_S);
   if (strcmp(argv[1], "cancels") == 0) {
     pthread_cancel(handles[0]);
+  } else if (signals) {
+    pthread_kill(handles[0], SIGUSR1);
   } else {
     pthread_mutex_unlock(&mutexes[0]);
   }

@@ -1,9 +1,12 @@
 """Two that wait for each other, and a third one that naps beside them. When it wakes up it lets them go on, or it only
-beats, again and again. usage: bystander.py lock|lock-counts|lock-beats|shared-lock|shared-lock-beats|task
+beats, again and again. usage: bystander.py lock|lock-counts|lock-beats|shared-lock|shared-lock-beats|task|interrupt:
+the last one sends SIGINT, which ends the wait of the main thread for an RLock.
 """
 
 import asyncio
 import multiprocessing
+import os
+import signal
 import sys
 import threading
 import time
@@ -62,6 +65,19 @@ def with_process(target, args=()):
     return multiprocessing.get_context("fork").Process(target=work)
 
 
+def nap_and_interrupt():
+    announce.member("third")
+    time.sleep(NAP_S)
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def run_interrupted():
+    first, second, meeting = threading.RLock(), threading.RLock(), threading.Barrier(2)
+    threading.Thread(target=nap_and_interrupt).start()
+    threading.Thread(target=transfer, args=("credit", second, first, meeting)).start()
+    transfer("debit", first, second, meeting)
+
+
 async def cancelled_task():
     first, second = asyncio.Lock(), asyncio.Lock()
 
@@ -94,5 +110,7 @@ if sys.argv[1].startswith("lock"):
     run(threading.Thread, threading.Lock, threading.Barrier, third)
 elif sys.argv[1].startswith("shared-lock"):
     run(with_process, multiprocessing.Lock, multiprocessing.Barrier, third)
+elif sys.argv[1] == "interrupt":
+    run_interrupted()
 else:
     asyncio.run(cancelled_task())

@@ -156,7 +156,8 @@ def test_a_thread_that_reads_from_others_may_unlock_a_normal_mutex(kind: str, su
     verdict = analyze(b.evidence([b.process(100)], b.twice(*threads, fds=fds))).verdict
     assert (verdict.state, verdict.confidence) == (State.HUNG, sure)
     serves = b.on_fd(100, 203, fd=3, syscall=b.ACCEPT)
-    assert verdict_of(*circle(kind), serves).confidence is PROVEN
+    looks = b.twice(*circle(kind), serves, fds=[b.connection(100, 3, 9, state="LISTEN")])
+    assert analyze(b.evidence([b.process(100)], looks)).verdict.confidence is PROVEN
 
 
 def test_a_joined_thread_may_be_cancelled_by_one_that_reads_from_others() -> None:
@@ -188,3 +189,62 @@ def test_a_stopped_process_may_be_let_go_on_by_one_that_naps() -> None:
     watched = verdict_of(waiter, b.stopped(101), nap(300))
     assert (alone.state, alone.confidence) == (State.HUNG, PROVEN)
     assert (watched.state, watched.confidence) == (State.HUNG, LIKELY)
+
+
+def test_the_report_says_who_may_end_it() -> None:
+    steps = verdict_of(*circle(), nap(300), signals_caught=(USR1,)).next_steps
+    assert "unless pid 300 (program-300), which sleeps" in steps[-1]
+    assert "it may send a signal" in steps[-1]
+    stopped = verdict_of(mutex(100, 101, "mutex_recursive", shared=True), b.stopped(101), nap(300))
+    assert "it may let the stopped process go on" in stopped.next_steps[-1]
+    timer = PosixTimer(signal=USR1, clock=MONOTONIC)
+    steps = verdict_of(*circle(), signals_caught=(USR1,), timers=(timer,)).next_steps
+    assert "unless a timer of pid 100 steps in" in steps[-1]
+    timer = PosixTimer(signal=ALRM, clock=MONOTONIC)
+    steps = flocks(timers=(timer,), signals_caught=(ALRM,)).next_steps
+    assert any(step.startswith("look again in a minute, since a timer of pid 101") for step in steps)
+
+
+@pytest.mark.parametrize(("seconds", "state"), [(10.0, State.UNKNOWN), (90.0, State.HUNG)])
+def test_subprocess_naps_only_where_it_was_given_a_timeout(seconds: float, state: State) -> None:
+    """A process waits by subprocess.run(timeout=...) for a child that wants a file of it."""
+    naps = b.asleep(100, seconds=0.05, left=0.02, asleep_for_s=0.03)
+    naps = replace(
+        naps, frames=(b.py("Popen._wait", "/usr/lib/python3.12/subprocess.py", 2040), b.py("main"))
+    )
+    wants = b.sleeper(101, syscall=b.FLOCK, args=(7, 2, 0, 0, 0, 0), asleep_for_s=seconds)
+    locks = [FileLock(kind="flock", access="write", pid=100, device=1, inode=7, waiters=(101,))]
+    fds = [FdFacts(pid=101, fd=7, kind=FdKind.FILE, target="/c/f", inode=7)]
+    looks = (
+        b.look(naps, wants, fds=fds, file_locks=locks),
+        b.look(b.moved(naps), wants, at=3.0, fds=fds, file_locks=locks),
+    )
+    processes = [b.process(100), b.process(101, ppid=100)]
+    assert analyze(b.evidence(processes, looks)).verdict.state is state
+
+
+def signalled(tid: int | None, kind: str) -> ThreadSample:
+    at = 0xB000 + (tid or 0) * 64
+    lock = LockFacts(kind=kind, address=at, uaddr=at, op=9, value=0)
+    return b.sleeper(100, tid, lock=lock, frames=(b.native("step", "program"),))
+
+
+@pytest.mark.parametrize("kind", ["barrier", "semaphore", "condition"])
+def test_that_somebody_listens_does_not_make_a_missing_party_healthy(kind: str) -> None:
+    lock = LockFacts(
+        kind="join", address=0x9000, uaddr=0x9000, op=9, value=0, owner_tid=202, owner_exact=True
+    )
+    joins = b.sleeper(100, lock=lock, frames=(b.native("__pthread_clockjoin_ex", "libc.so.6"),))
+    serves = b.on_fd(100, 203, fd=3, syscall=b.ACCEPT)
+    threads = (joins, signalled(202, kind), signalled(204, kind), serves)
+    looks = b.twice(*threads, fds=[b.connection(100, 3, 9, state="LISTEN")])
+    verdict = analyze(b.evidence([b.process(100)], looks)).verdict
+    # A condition is how pools of threads wait for work.
+    assert verdict.state is (State.IDLE if kind == "condition" else State.UNKNOWN)
+
+
+@pytest.mark.parametrize(("kind", "word"), [("futex", "a futex word"), ("atomic", "an atomic")])
+def test_a_word_is_not_called_a_condition(kind: str, word: str) -> None:
+    looks = b.twice(signalled(None, kind), signalled(202, "semaphore"))
+    report = analyze(b.evidence([b.process(100)], looks))
+    assert word in report.verdict.summary
