@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 
 from pyhangtrace import __version__
-from pyhangtrace.collect import looks, problems, process_groups, processes, procfs, spent
+from pyhangtrace.collect import looks, problems, process_groups, processes, procfs, same_memory, spent
 from pyhangtrace.collect.guarded import GuardedReader
 from pyhangtrace.collect.host import Host
 from pyhangtrace.collect.looks import Seen
@@ -101,6 +101,7 @@ class Findings:
         self.facts.update(
             processes.describe(pids, self.table, arguments, uptime_s=self.uptime_s, proc_root=self.proc_root)
         )
+        self.facts.update(same_memory.collect(reader, self.facts, deadline_s=deadline_s))
 
     def check_permission(self) -> None:
         """Raises NotPermitted if none of those whom the user named may be read."""

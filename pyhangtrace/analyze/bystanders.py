@@ -20,6 +20,7 @@ from pyhangtrace.analyze.services import LAUNCHER
 from pyhangtrace.analyze.ways_out import (
     Way,
     has_timer,
+    in_same_memory,
     is_shared,
     relatives,
     timer_interrupts,
@@ -63,7 +64,8 @@ def settle_bystanders(scene: Scene, waits: Mapping[Key, Blocked]) -> dict[Key, B
     timers = frozenset(pid for pid in scene.processes if has_timer(scene, pid))
     # Thousands of threads ask for the same few families.
     others = _Others(_naps(scene, waits), _readers(waits), timers, cache(partial(relatives, scene)))
-    if not (others.naps or others.readers or timers):
+    shared = any(process.same_memory for process in scene.processes.values())
+    if not (others.naps or others.readers or timers or shared):
         return settled
     for key, wait in waits.items():
         if _is_anybodys(scene, wait):
@@ -83,6 +85,8 @@ def _perhaps_helped(scene: Scene, waits: Mapping[Key, Blocked], wait: Blocked, o
 def _perhaps_ended(scene: Scene, waits: Mapping[Key, Blocked], wait: Blocked, others: _Others) -> Blocked:
     """The wait for somebody who is recorded, which is no proof where another one may go a way out of it."""
     young = (wait.since_s or 0.0) < LONG_NAP_S
+    if (sharers := _sharers(scene, waits, wait)) is not None:
+        return sharers
     if others.timers and young and (words := _timer_words(scene, wait)):
         return _doubted(wait, f"{words}: when that is cannot be seen", words, helped=True)
     for way, pids in ways_out(scene, wait, others.around):
@@ -96,6 +100,21 @@ def _perhaps_ended(scene: Scene, waits: Mapping[Key, Blocked], wait: Blocked, ot
             said = f"{by} may {way.value}: whether it does is not known"
             return _doubted(wait, said, f"{by} steps in: it may {way.value}")
     return wait
+
+
+def _sharers(scene: Scene, waits: Mapping[Key, Blocked], wait: Blocked) -> Blocked | None:
+    """The wait for a lock that a process in the same memory may have, whatever thread its owner word names."""
+    pids = in_same_memory(scene, wait.key[0])
+    if wait.kind not in (WaitKind.MUTEX, WaitKind.RWLOCK) or wait.standing is not Standing.FIRM or not pids:
+        return None
+    part = _leads_to(waits, wait)
+    free = [key for pid in sorted(pids) for key in scene.threads_of(pid) if key not in part]
+    if not free:
+        return None
+    words = f"pid {free[0][0]} runs in the same memory, and may have what is waited for"
+    # Its threads may go on, as far as they do not wait for this process.
+    helped = any(waits[key].standing is not Standing.FIRM for key in free if key in waits)
+    return _doubted(wait, words, f"pid {free[0][0]} lets it go: it runs in the same memory", helped=helped)
 
 
 def _doubted(wait: Blocked, evidence: str, doubt: str, *, helped: bool = False) -> Blocked:

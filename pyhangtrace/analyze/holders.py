@@ -94,9 +94,11 @@ def lock_owner(scene: Scene, sample: ThreadSample) -> Owner | None:
     here = (sample.pid, lock.owner_tid)
     if here in scene.samples:
         return Owner(pid=sample.pid, tid=lock.owner_tid, key=here)
-    if lock.shared_key is not None:
+    process = scene.processes.get(sample.pid)
+    beside = process.same_memory if process is not None else ()
+    if lock.shared_key is not None or beside:
         elsewhere = scene.by_tid.get(lock.owner_tid)
-        if elsewhere is not None:
+        if elsewhere is not None and (lock.shared_key is not None or elsewhere[0] in beside):
             return Owner(pid=elsewhere[0], tid=elsewhere[1], key=elsewhere)
     return Owner(pid=sample.pid, tid=lock.owner_tid, key=None)
 

@@ -152,7 +152,7 @@ def file_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | N
         return changed(waiting, basis=Confidence.LIKELY)
     carried = lock.pid > 0 or bool(lock.holders)
     # The lock of an open file is given back by anybody who has it open, also by who inherited it.
-    sharers = () if lock.kind == "posix" else holders.pids(lock.holders, but=held_by)
+    sharers = () if lock.kind == "posix" else holders.pids(lock.holders, but=(*held_by, sample.pid))
     sure = Confidence.LIKELY if sharers else Confidence.PROVEN
     also = f"; pid {', '.join(map(str, sharers))} has it by the same open file" if sharers else ""
     kept = holders.held_by(scene, waiting, held_by)

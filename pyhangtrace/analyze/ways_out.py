@@ -104,6 +104,12 @@ def may_be_interrupted(scene: Scene, wait: Blocked, sample: ThreadSample) -> boo
     return handled
 
 
+def in_same_memory(scene: Scene, pid: int) -> frozenset[int]:
+    """Other processes that run in the memory of this one, and may have the id of one of its threads in their locks."""
+    process = scene.processes.get(pid)
+    return frozenset(process.same_memory) if process is not None else frozenset()
+
+
 def has_timer(scene: Scene, pid: int) -> bool:
     """Whether a process has made a timer of a wall clock that sends a signal; nothing tells whether it is set."""
     process = scene.processes.get(pid)

@@ -29,6 +29,7 @@ from pyhangtrace.collect import (
     process_groups,
     processes,
     ras,
+    same_memory,
     shm_space,
     smaps,
     sockets,
@@ -40,6 +41,7 @@ from pyhangtrace.collect.guarded import Task
 TASKS: dict[str, Task] = {
     processes.CMDLINE_TASK: processes.read_cmdlines,
     processes.ENVIRON_TASK: processes.read_environs,
+    same_memory.SAME_MEMORY_TASK: same_memory.same_memory_task,
     stacks.CAPTURE_TASK: stacks.capture_task,
     stacks.PROGRAM_ENVIRON_TASK: stacks.program_environ_task,
     stacks.ASLEEP_TASK: stacks.asleep_task,

@@ -83,6 +83,7 @@ class ProcessFacts:
     tracer_pid: int | None = None
     signals_caught: tuple[int, ...] | None = None  # numbers of the signals it has handlers for
     timers: tuple[PosixTimer, ...] = ()
+    same_memory: tuple[int, ...] = ()  # parents and children that run in its memory (clone with CLONE_VM)
     exit_code: int | None = None
     python: PythonFacts | None = None
     modules: tuple[str, ...] = ()  # frameworks seen loaded: torch, vllm, sglang, ray, mpi, nccl, gloo …

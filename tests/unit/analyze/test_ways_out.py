@@ -248,3 +248,25 @@ def test_a_word_is_not_called_a_condition(kind: str, word: str) -> None:
     looks = b.twice(signalled(None, kind), signalled(202, "semaphore"))
     report = analyze(b.evidence([b.process(100)], looks))
     assert word in report.verdict.summary
+
+
+@pytest.mark.parametrize(
+    ("other", "state"),
+    [(nap(101), State.UNKNOWN), (b.on_fd(101, fd=3), State.HUNG)],
+    ids=["sleeps", "waits for it"],
+)
+def test_a_process_in_the_same_memory_may_have_the_mutex(other: ThreadSample, state: State) -> None:
+    """Its locks may have the id of a thread of this process, whose storage it runs on."""
+    itself = mutex(100, 100, "mutex_normal")
+    processes = [b.process(100, same_memory=(101,)), b.process(101, ppid=100, same_memory=(100,))]
+    fds = [b.pipe(101, 3, 9, Holder(pid=100, mode="w"))]
+    verdict = analyze(b.evidence(processes, b.twice(itself, other, fds=fds))).verdict
+    assert (verdict.state, verdict.confidence is PROVEN) == (state, False)
+
+
+def test_a_mutex_that_a_process_in_the_same_memory_has_is_its() -> None:
+    processes = [b.process(100, same_memory=(101,)), b.process(101, ppid=100, same_memory=(100,))]
+    report = analyze(b.evidence(processes, b.twice(mutex(100, 101, "mutex_normal"), nap(101))))
+    wait = next(wait for wait in report.waits if wait.pid == 100)
+    assert wait.holder is not None
+    assert (wait.holder.pid, wait.holder.alive) == (101, True)
