@@ -285,6 +285,19 @@ class OpenFileReader:
     def read(self, wanted: Mapping[int, Sequence[int]]) -> OpenFileStates:
         """Of the descriptors wanted of each pid; what is neither, or closed by now, is left out."""
 
+class AlarmStates(TypedDict):
+    left_s: dict[int, float]  # seconds until SIGALRM, of those that have an alarm set
+    status: tuple[str, str]  # as in `rungs`
+
+class AlarmReader:
+    """When alarm(2) and setitimer(2) are to send SIGALRM, by BPF. Loaded at the first question, when it sets an alarm
+    of our own for a moment. Not for use by two threads at once.
+    """
+
+    def __init__(self, btf_path: str = "/sys/kernel/btf/vmlinux") -> None: ...
+    def read(self, pids: Sequence[int]) -> AlarmStates:
+        """Of these processes."""
+
 class NcclTaskCapture(TypedDict):
     """Numbers as in nccl.h; -1: it has none, or it is not recorded."""
 

@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
-from pyhangtrace.analyze import analyze, more_time_wanted, outsiders_wanted, progress_wanted
+from pyhangtrace.analyze import alarms_wanted, analyze, more_time_wanted, outsiders_wanted, progress_wanted
 from pyhangtrace.collect import (
+    alarms,
     flight_recorder,
     gpu,
     group_waits,
@@ -59,6 +60,8 @@ _READS_S = 0.2  # between the looks at files that are being loaded
 _LOGS_S = 0.3
 _GROUPS_S = 1.0
 _NCCL_S = 1.0
+_ALARMS_S = 0.5
+_MAX_ALARMS = 64
 _RECORDERS_S = 2.0  # asked for by name
 _LINES_S = 2.0  # asked for by name, and after all that the verdict needs
 _RAS_S = 1.5
@@ -151,6 +154,7 @@ class _Run:
             self._later_looks()
             self._read_nccl()
             self._read_groups()
+            self._read_alarms()
             self._read_recorders()
             self._read_logs()
             self._stop_for_stacks()
@@ -315,6 +319,18 @@ class _Run:
                 self.reader, members, threads, joined, deadline_s=self._left(_GROUPS_S)
             )
             found.groups = replace(groups, waits=known)
+
+    def _read_alarms(self) -> None:
+        """Of those who hang only: others have no need to wake up."""
+        if not self.options.bpf:
+            return
+        wanted = self.found.living(alarms_wanted(self._evidence()))[:_MAX_ALARMS]
+        if wanted:
+            changed, status = alarms.collect(
+                self.reader, self.found.facts, wanted, deadline_s=self._left(_ALARMS_S)
+            )
+            self.found.facts.update(changed)
+            self.found.coverage.append(status)
 
     def _read_recorders(self) -> None:
         """For showing only: what the verdict needs of them is with the groups."""

@@ -18,19 +18,17 @@ from pyhangtrace.analyze.python_objects import FUTURE
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.analyze.services import LAUNCHER
 from pyhangtrace.analyze.ways_out import (
+    SOON_S,
     Way,
     has_timer,
     in_same_memory,
     is_shared,
     relatives,
-    timer_interrupts,
-    timer_kills,
+    timer_ends,
+    timer_of,
     ways_out,
 )
 from pyhangtrace.model.kinds import Confidence, Kind, Role, WaitKind
-
-# A thread that sleeps for longer is no reason to wait.
-LONG_NAP_S = 60.0
 
 # How much two clocks that are read one after the other differ, and what a thread needs to fall asleep.
 _BLUR_S = 0.1
@@ -84,18 +82,17 @@ def _perhaps_helped(scene: Scene, waits: Mapping[Key, Blocked], wait: Blocked, o
 
 def _perhaps_ended(scene: Scene, waits: Mapping[Key, Blocked], wait: Blocked, others: _Others) -> Blocked:
     """The wait for somebody who is recorded, which is no proof where another one may go a way out of it."""
-    young = (wait.since_s or 0.0) < LONG_NAP_S
     if (sharers := _sharers(scene, waits, wait)) is not None:
         return sharers
-    if others.timers and young and (words := _timer_words(scene, wait)):
-        return _doubted(wait, f"{words}: when that is cannot be seen", words, helped=True)
+    if others.timers and (words := timer_ends(scene, wait)):
+        return _doubted(wait, words, words, helped=True)
     for way, pids in ways_out(scene, wait, others.around):
         if wait.basis is not Confidence.PROVEN and way is not Way.UNLOCKED:
             continue
         found = _still_to_act(scene, waits, wait, _of(others.naps, pids), by_code=False)
         if found:
             return _told(scene, waits, wait, found, may=way, helped=_is_tracer(wait, found))
-        by = _timer_or_reader(waits, wait, way, pids, others)
+        by = _timer_or_reader(scene, waits, wait, way, pids, others)
         if by is not None:
             said = f"{by} may {way.value}: whether it does is not known"
             return _doubted(wait, said, f"{by} steps in: it may {way.value}")
@@ -128,12 +125,17 @@ def _doubted(wait: Blocked, evidence: str, doubt: str, *, helped: bool = False) 
 
 
 def _timer_or_reader(
-    waits: Mapping[Key, Blocked], wait: Blocked, way: Way, pids: frozenset[int], others: _Others
+    scene: Scene,
+    waits: Mapping[Key, Blocked],
+    wait: Blocked,
+    way: Way,
+    pids: frozenset[int],
+    others: _Others,
 ) -> str | None:
     """Who of these processes has a timer, or a thread that waits for word from others."""
     first = min(others.timers & pids, default=None)
     if first is not None:
-        return f"a timer of pid {first}"
+        return timer_of(scene, first)
     readers = _of(others.readers, pids) if way in _TOLD else ()
     if not readers:
         return None
@@ -144,16 +146,6 @@ def _timer_or_reader(
         # One that reads from who is in the circle hears nothing.
         if key not in part and not (targets and held.issuperset(map(itemgetter(0), targets))):
             return f"thread {key[1]}, which reads from others,"
-    return None
-
-
-def _timer_words(scene: Scene, wait: Blocked) -> str | None:
-    """By what timer of its own, or of who has it, the wait ends some day. When that is the kernel does not show."""
-    if timer_interrupts(scene, wait):
-        return f"a timer of pid {wait.key[0]} has a handler called, which ends the wait"
-    killed = timer_kills(scene, wait)
-    if killed is not None:
-        return f"a timer of pid {killed} ends that process, as its signal has no handler there"
     return None
 
 
@@ -209,7 +201,7 @@ def _naps(scene: Scene, waits: Mapping[Key, Blocked]) -> dict[int, list[Key]]:
         process = scene.processes.get(key[0])
         if process is None or process.role in (Role.OUTSIDER, Role.COMPILER):
             continue
-        if wait.lasts_s is None or wait.lasts_s <= LONG_NAP_S:
+        if wait.lasts_s is None or wait.lasts_s <= SOON_S:
             found.setdefault(key[0], []).append(key)
     return found
 

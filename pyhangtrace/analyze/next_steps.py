@@ -90,8 +90,9 @@ def _after_the_nap(case: Case, finding: Finding) -> list[str]:
 
 def _after_a_minute(case: Case, finding: Finding) -> list[str]:
     """Something is known to end a wait some day, and the kernel does not say when."""
-    waits = (case.waits[key] for key in finding.chain if key in case.waits)
-    doubt = next((wait.doubt for wait in waits if wait.doubt is not None), None)
+    waits = [case.waits[key] for key in (*finding.chain, *finding.victims) if key in case.waits]
+    doubts = [wait.doubt for wait in sorted(waits, key=lambda wait: not wait.helped)]
+    doubt = next((doubt for doubt in doubts if doubt is not None), None)
     if doubt is None:
         return []
     return [f"look again in a minute, since {doubt}: hangtrace attach {case.scene.evidence.job.root_pid}"]

@@ -17,6 +17,7 @@ from pyhangtrace.analyze.sole_wakers import settle_sole_wakers
 from pyhangtrace.analyze.verdict import find
 from pyhangtrace.analyze.waits import classify
 from pyhangtrace.model.evidence import Evidence
+from pyhangtrace.model.kinds import State
 from pyhangtrace.model.report import Report
 
 
@@ -40,6 +41,15 @@ def outsiders_wanted(evidence: Evidence) -> tuple[int, ...]:
     sockets, children, owners of shared mutexes, tracers. To be added with role outsider before the next look.
     """
     return outsiders(evidence)
+
+
+def alarms_wanted(evidence: Evidence) -> tuple[int, ...]:
+    """Processes whose own alarm would end a hang: it should be known of them before that is said to be one."""
+    case, finding = _conclude(evidence)
+    if finding.state is not State.HUNG:
+        return ()
+    told = {key for cycle in (finding.chain, finding.cycle, *finding.other_cycles) for key in cycle}
+    return tuple(sorted({key[0] for key in told if key in case.waits}))
 
 
 def progress_wanted(evidence: Evidence) -> bool:

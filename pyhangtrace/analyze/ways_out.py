@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from enum import Enum
+from math import inf
 from typing import NamedTuple
 
 from pyhangtrace.analyze import holders
@@ -52,7 +53,10 @@ _NOT_PYTHONS = frozenset({WaitKind.MUTEX, WaitKind.RWLOCK, WaitKind.GIL, WaitKin
 # Signals that do not end a process that has no handler: stops, those that are ignored, the C library's own.
 _ENDS_NOBODY = frozenset({17, 18, 19, 20, 21, 22, 23, 28, 32, 33})
 
-_SIGINT = 2
+_SIGINT, _SIGALRM = 2, 14
+
+# Who wakes up later than this keeps a hang from being none.
+SOON_S = 60.0
 
 # Wall clocks: realtime, monotonic, boottime, their alarms, TAI. Those of CPU time stand still while all sleep.
 _WALL_CLOCKS = frozenset({0, 1, 7, 8, 9, 11})
@@ -111,29 +115,60 @@ def in_same_memory(scene: Scene, pid: int) -> frozenset[int]:
 
 
 def has_timer(scene: Scene, pid: int) -> bool:
-    """Whether a process has made a timer of a wall clock that sends a signal; nothing tells whether it is set."""
+    """Whether a process has an alarm set, or has made a timer that goes by the wall clock and sends a signal."""
+    return bool(_timer_signals(scene, pid, alarm_within_s=inf))
+
+
+def _timer_signals(
+    scene: Scene, pid: int, *, alarm_within_s: float = SOON_S, made: bool = True
+) -> frozenset[int]:
+    """What its alarm sends, and with `made` its timers, of which nothing tells whether they are set."""
     process = scene.processes.get(pid)
-    timers = process.timers if process is not None else ()
-    return any(timer.signal is not None and timer.clock in _WALL_CLOCKS for timer in timers)
+    if process is None:
+        return frozenset()
+    timers = process.timers if made else ()
+    found = {timer.signal for timer in timers if timer.signal is not None and timer.clock in _WALL_CLOCKS}
+    if process.alarm_s is not None and process.alarm_s <= alarm_within_s:
+        found.add(_SIGALRM)
+    return frozenset(found)
 
 
-def _timer_signals(scene: Scene, pid: int) -> frozenset[int]:
-    process = scene.processes.get(pid)
-    timers = process.timers if process is not None else ()
-    return frozenset(
-        timer.signal for timer in timers if timer.signal is not None and timer.clock in _WALL_CLOCKS
-    )
+def timer_ends(scene: Scene, wait: Blocked) -> str | None:
+    """By what timer of its own, or of who has it, a wait ends within a minute, as far as that is known, as a clause.
+
+    One that has lasted for a minute was not ended by a timer that is made: it is not set, or for long.
+    """
+    pid = wait.key[0]
+    made = (wait.since_s or 0.0) < SOON_S
+    if _timer_interrupts(scene, wait, made=made):
+        return f"{timer_of(scene, pid)} has a handler called, which ends the wait"
+    sample = scene.thread(wait.key)
+    rings = _SIGALRM in _timer_signals(scene, pid, made=False)
+    if made and rings and sample is not None and may_be_interrupted(scene, wait, sample):
+        return f"{timer_of(scene, pid)} has a handler called, which may end the wait"
+    killed = _timer_kills(scene, wait, made=made)
+    if killed is not None:
+        return f"{timer_of(scene, killed)} ends that process, as its signal has no handler there"
+    return None
 
 
-def timer_interrupts(scene: Scene, wait: Blocked) -> bool:
-    """Whether a timer of its own process has a handler called, which makes a system call return: `flock -w` is this."""
+def timer_of(scene: Scene, pid: int) -> str:
+    """The alarm or timer of a process, in words."""
+    process = scene.processes[pid]
+    if process.alarm_s is not None and process.alarm_s <= SOON_S:
+        return f"the alarm of pid {pid}, {process.alarm_s:.0f} s to go,"
+    return f"a timer of pid {pid}"
+
+
+def _timer_interrupts(scene: Scene, wait: Blocked, *, made: bool) -> bool:
+    """Whether a handler is called that makes a system call return: `flock -w` is this."""
     process = scene.processes.get(wait.key[0])
     if process is None or process.signals_caught is None or wait.kind not in _ENDS_WITH_PROCESS:
         return False
-    return not _timer_signals(scene, wait.key[0]).isdisjoint(process.signals_caught)
+    return not _timer_signals(scene, wait.key[0], made=made).isdisjoint(process.signals_caught)
 
 
-def timer_kills(scene: Scene, wait: Blocked) -> int | None:
+def _timer_kills(scene: Scene, wait: Blocked, *, made: bool) -> int | None:
     """The process at the other end that a timer of its own ends, since the signal has no handler there."""
     sample = scene.thread(wait.key)
     robust = sample is not None and sample.lock is not None and sample.lock.kind == "mutex_robust"
@@ -142,7 +177,7 @@ def timer_kills(scene: Scene, wait: Blocked) -> int | None:
     for pid in sorted({pid for pid, _ in wait.targets} - {wait.key[0]}):
         process = scene.processes.get(pid)
         caught = process.signals_caught if process is not None else None
-        if caught is not None and _timer_signals(scene, pid) - frozenset(caught) - _ENDS_NOBODY:
+        if caught is not None and _timer_signals(scene, pid, made=made) - frozenset(caught) - _ENDS_NOBODY:
             return pid
     return None
 

@@ -9,6 +9,7 @@ EBPF = "ebpf registers"
 PERF = "perf samples"
 STOP = "thread stop"
 SOCKETS = "socket timeouts"
+ALARMS = "alarms"
 
 _STATES = {
     "used": SourceState.USED,
@@ -20,10 +21,12 @@ _STATES = {
 _FIXES = {
     (EBPF, SourceState.REFUSED): "run as root, or with CAP_BPF and CAP_PERFMON; or --allow-stop",
     (SOCKETS, SourceState.REFUSED): "run as root, or with CAP_BPF and CAP_PERFMON",
+    (ALARMS, SourceState.REFUSED): "run as root, or with CAP_BPF and CAP_PERFMON",
     (PERF, SourceState.REFUSED): "run as root, or: sysctl -w kernel.perf_event_paranoid=2; or --allow-stop",
     (STOP, SourceState.REFUSED): "run as root; in a container also: --cap-add SYS_PTRACE",
     (EBPF, SourceState.ABSENT): "Linux 5.15 or newer, with CONFIG_DEBUG_INFO_BTF=y",
     (SOCKETS, SourceState.ABSENT): "Linux 5.11 or newer (6.1 in a container), with CONFIG_DEBUG_INFO_BTF=y",
+    (ALARMS, SourceState.ABSENT): "Linux 5.8 or newer (6.1 in a container), with CONFIG_DEBUG_INFO_BTF=y",
 }
 
 

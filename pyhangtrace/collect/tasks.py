@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pyhangtrace.collect import (
+    alarms,
     arguments,
     called_functions,
     connections,
@@ -41,6 +42,7 @@ from pyhangtrace.collect.guarded import Task
 TASKS: dict[str, Task] = {
     processes.CMDLINE_TASK: processes.read_cmdlines,
     processes.ENVIRON_TASK: processes.read_environs,
+    alarms.ALARMS_TASK: alarms.alarms_task,
     same_memory.SAME_MEMORY_TASK: same_memory.same_memory_task,
     stacks.CAPTURE_TASK: stacks.capture_task,
     stacks.PROGRAM_ENVIRON_TASK: stacks.program_environ_task,

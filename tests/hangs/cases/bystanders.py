@@ -28,7 +28,7 @@ def in_python(
 def of_files(how: str, facts: Facts, summary: str) -> Case:
     kind = f"{'well-' if 'hung' not in facts.state else ''}file-cycle-{how}"
     files = {"debit": Waits.FILE_LOCK, "credit": Waits.FILE_LOCK}
-    members = {**files, "main": Waits.CHILD if how in ("alone", "timed") else NAPS}
+    members = {**files, "main": NAPS if how in ("watched", "shared") else Waits.CHILD}
     return case(kind, summary, ("{programs}/file_cycle.c", "{scratch}", how), members, facts)
 
 

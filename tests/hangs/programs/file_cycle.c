@@ -1,7 +1,7 @@
 /* Two processes each have a file locked that the other one wants, beside one that may let them go on.
-   usage: file_cycle FOLDER alone|watched|timed|shared: there is nobody; a third process naps, and kills one
-   of them then; one of them has a timer whose signal ends it; a third one has the open file of one of them,
-   and unlocks it after a nap. */
+   usage: file_cycle FOLDER alone|watched|timed|alarmed|shared: there is nobody; a third process naps, and
+   kills one of them then; one of them has a timer, or an alarm, whose signal ends it; a third one has the
+   open file of one of them, and unlocks it after a nap. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -35,14 +35,16 @@ static void set_timer(void) {
   }
 }
 
-static pid_t start(const char* role, int number, int is_timed, pthread_barrier_t* both_hold_one) {
+static pid_t start(const char* role, int number, const char* how, pthread_barrier_t* both_hold_one) {
   pid_t child = fork();
   if (child == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     close(own[1 - number]);
     close(wanted[1 - number]);
-    if (is_timed) {
+    if (strcmp(how, "timed") == 0) {
       set_timer();
+    } else if (strcmp(how, "alarmed") == 0) {
+      alarm(NAP_S);
     }
     flock(own[number], LOCK_EX);
     pthread_barrier_wait(both_hold_one);
@@ -68,8 +70,8 @@ int main(int argc, char** argv) {
   pthread_barrier_init(barrier, &attributes, 2);
   open_file(argv[1], "debit", 0);
   open_file(argv[1], "credit", 1);
-  const pid_t first = start("debit", 0, strcmp(how, "timed") == 0, barrier);
-  start("credit", 1, 0, barrier);
+  const pid_t first = start("debit", 0, how, barrier);
+  start("credit", 1, "", barrier);
   if (!shares) {
     close(own[0]);
   }

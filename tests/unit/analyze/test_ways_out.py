@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pyhangtrace.analyze.report import analyze
+from pyhangtrace.analyze.report import alarms_wanted, analyze
 from pyhangtrace.model.evidence import Evidence
 from pyhangtrace.model.kinds import Confidence, FdKind, Kind, State
 from pyhangtrace.model.open_files import FdFacts, FileLock, Holder
@@ -270,3 +270,33 @@ def test_a_mutex_that_a_process_in_the_same_memory_has_is_its() -> None:
     wait = next(wait for wait in report.waits if wait.pid == 100)
     assert wait.holder is not None
     assert (wait.holder.pid, wait.holder.alive) == (101, True)
+
+
+@pytest.mark.parametrize(
+    ("left", "caught", "state", "sure"),
+    [
+        (20.0, (), State.UNKNOWN, Confidence.POSSIBLE),  # it ends the process
+        (20.0, (ALRM,), State.UNKNOWN, Confidence.POSSIBLE),  # it ends the wait
+        (600.0, (), State.HUNG, LIKELY),
+        (None, (), State.HUNG, PROVEN),
+    ],
+)
+def test_an_alarm_ends_the_wait_of_its_process_or_of_those_behind_it(
+    left: float | None, caught: tuple[int, ...], state: State, sure: Confidence
+) -> None:
+    verdict = flocks(alarm_s=left, signals_caught=caught)
+    assert (verdict.state, verdict.confidence) == (state, sure)
+    if state is State.UNKNOWN:
+        assert any("the alarm of pid 101, 20 s to go" in step for step in verdict.next_steps)
+
+
+def test_alarms_are_asked_for_of_those_who_hang_only() -> None:
+    assert alarms_wanted(evidence_of(*circle())) == (100,)
+    assert alarms_wanted(evidence_of(nap(100))) == ()
+
+
+@pytest.mark.parametrize(("slept", "state"), [(10.0, State.UNKNOWN), (90.0, State.HUNG)])
+def test_an_alarm_with_a_handler_may_end_a_circle_of_mutexes(slept: float, state: State) -> None:
+    threads = [replace(thread, asleep_for_s=slept) for thread in circle()]
+    verdict = verdict_of(*threads, alarm_s=20.0, signals_caught=(ALRM,))
+    assert (verdict.state, verdict.confidence is PROVEN) == (state, False)
