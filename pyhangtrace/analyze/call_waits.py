@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pyhangtrace.analyze import group_waits, holders, python_objects
 from pyhangtrace.analyze.blocked import Blocked, Standing, changed
-from pyhangtrace.analyze.calls import Meaning, has_function, path_has
+from pyhangtrace.analyze.calls import Meaning, has_function, path_has, recognise
+from pyhangtrace.analyze.child_waits import CHILD_WAITS
 from pyhangtrace.analyze.progress import GOES_ON, Progress, in_place
 from pyhangtrace.analyze.scene import Scene
 from pyhangtrace.analyze.sleeps import is_sleep
@@ -175,12 +176,24 @@ def _recorded(scene: Scene, pid: int, file: LockFile) -> FileLock | None:
     return None
 
 
+# Of Pool, and of ProcessPoolExecutor.
+_ENDS = ("join", "shutdown", "_python_exit")
+
+
+def pool_end(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
+    """The end of a pool: waits for a thread of it, which waits until all work is done."""
+    return loader(scene, sample, draft) if draft.call is not None and draft.call.op in _ENDS else None
+
+
 def loader(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
     """A data loader or pool that waits for its workers."""
     if draft.call is None or draft.call.meaning not in (Meaning.LOADER, Meaning.POOL_RESULT, Meaning.FUTURE):
         return None
+    ending = draft.call.meaning is Meaning.POOL_RESULT and draft.call.op in _ENDS
+    if ending and scene.syscall(sample) in CHILD_WAITS:
+        return None  # its work is done, and the call says for which worker it waits
     children = scene.children.get(sample.pid, ())
-    if draft.call.meaning is Meaning.FUTURE:
+    if draft.call.meaning is Meaning.FUTURE or (ending and draft.call.op != "join"):
         children = tuple(pid for pid in children if _runs_pool_tasks(scene, pid))
         if not children:
             return None
@@ -189,7 +202,10 @@ def loader(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None
         workers = tuple(
             pid for pid in children if holders.forked_without_exec(scene, pid) or _is_python_child(scene, pid)
         )
-    at_it = python_objects.with_the_task(scene, sample, draft.call, workers)
+    if ending:
+        at_it = tuple(pid for pid in workers if not _waits_for_work(scene, pid))
+    else:
+        at_it = python_objects.with_the_task(scene, sample, draft.call, workers)
     return changed(
         draft,
         kind=WaitKind.QUEUE,
@@ -207,6 +223,12 @@ def loader(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None
 def _runs_pool_tasks(scene: Scene, pid: int) -> bool:
     main = scene.thread((pid, pid))
     return main is not None and has_function(main.frames, "_process_worker")
+
+
+def _waits_for_work(scene: Scene, pid: int) -> bool:
+    main = scene.thread((pid, pid))
+    call = recognise(main.frames) if main is not None else None
+    return call is not None and call.meaning is Meaning.WORKER_LOOP
 
 
 def _is_python_child(scene: Scene, pid: int) -> bool:

@@ -107,9 +107,10 @@ _PYTHON: tuple[tuple[str, str, Meaning | None], ...] = (
     ("multiprocessing/pool.py", "worker", Meaning.WORKER_LOOP),
     ("concurrent/futures/process.py", "_process_worker", Meaning.WORKER_LOOP),
     ("multiprocessing/pool.py", "get wait next map", Meaning.POOL_RESULT),
-    ("multiprocessing/pool.py", "join", Meaning.JOIN_PROCESS),
+    ("multiprocessing/pool.py", "join", Meaning.POOL_RESULT),
     ("concurrent/futures/_base.py", "result exception wait as_completed", Meaning.FUTURE),
     ("concurrent/futures/thread.py", "shutdown", Meaning.JOIN_THREAD),
+    ("concurrent/futures/process.py", "shutdown _python_exit", Meaning.POOL_RESULT),
     ("threading.py", "join _shutdown _wait_for_tstate_lock", Meaning.JOIN_THREAD),
     ("multiprocessing/process.py", "join", Meaning.JOIN_PROCESS),
     ("multiprocessing/popen_fork.py", "poll wait", Meaning.JOIN_PROCESS),
@@ -332,6 +333,8 @@ def _condition(function: str, file: str | None) -> Meaning:
 def _replaces(old: Call | None, new: Meaning) -> bool:
     if old is None:
         return True
+    if old.meaning is Meaning.POOL_RESULT and new is Meaning.JOIN_THREAD:
+        return False  # the end of the interpreter, which waits for the end of the pool
     # The worker loop, the loop of events and the launcher are where a stack begins, not what it waits for.
     return new not in (Meaning.WORKER_LOOP, Meaning.EVENT_LOOP) or old.meaning in (
         Meaning.SHARED_QUEUE_GET,

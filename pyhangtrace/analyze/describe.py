@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pyhangtrace.analyze.calls import Call
+from pyhangtrace.analyze.child_waits import CHILD_WAITS, wanted_children
 from pyhangtrace.analyze.scene import Scene
 from pyhangtrace.model.threads import ThreadSample
 
@@ -45,13 +46,24 @@ def describe_syscall(scene: Scene, sample: ThreadSample) -> str | None:
     if name in _WITH_FD and sample.args:
         facts = scene.fds.get((sample.pid, sample.args[0]))
         return f"syscall {name}({sample.args[0]}{': ' + facts.target if facts and facts.target else ''})"
-    if name in ("wait4", "waitid") and sample.args:
-        return f"syscall {name}(pid {sample.args[0] if sample.args[0] < 1 << 31 else -1})"
+    if name in CHILD_WAITS and len(sample.args) > 1:
+        return f"syscall {name}({_asked_for(name, sample)})"
     if sample.path is not None:
         return f"syscall {name}({sample.path})"
     if sample.timeout_s is not None:
         return f"syscall {name}, {sample.timeout_s:g} s"
     return f"syscall {name}"
+
+
+def _asked_for(name: str, sample: ThreadSample) -> str:
+    wanted = wanted_children(name, sample.args)
+    if wanted.pidfd is not None:
+        return f"pidfd {wanted.pidfd}"
+    if wanted.pid is not None:
+        return f"pid {wanted.pid}"
+    if wanted.group is not None:
+        return f"process group {wanted.group}" if wanted.group else "its own process group"
+    return "any child"
 
 
 def describe_lock(sample: ThreadSample) -> str | None:

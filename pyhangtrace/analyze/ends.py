@@ -172,8 +172,10 @@ def _is_outside(facts: FdFacts) -> bool:
     return False
 
 
-def _peers(scene: Scene, wait: Blocked, facts: FdFacts, *, writing: bool, endless: bool = False) -> Blocked:
-    """`endless`: it is known that the call on a socket has no timeout."""
+def _peers(
+    scene: Scene, wait: Blocked, facts: FdFacts, *, writing: bool, full: bool = True, endless: bool = False
+) -> Blocked:
+    """`full`: who writes waits for room. `endless`: it is known that the call on a socket has no timeout."""
     pid = wait.key[0]
     ends = holders.readers(facts) if writing else holders.writers(facts)
     others = tuple(end for end in ends if end != pid)
@@ -183,13 +185,13 @@ def _peers(scene: Scene, wait: Blocked, facts: FdFacts, *, writing: bool, endles
         evidence.append(f"{facts.target} can be {word} by pid {', '.join(map(str, ends))}")
     elif facts.kind is FdKind.PIPE and facts.holders_complete:
         evidence.append(f"nobody has the other end of {facts.target} open")
-    if writing and facts.kind in (FdKind.PIPE, FdKind.SOCKET):
+    if writing and full and facts.kind in (FdKind.PIPE, FdKind.SOCKET):
         evidence.append(f"{facts.target} is full")
-    elif facts.kind is FdKind.PIPE:
+    elif facts.kind is FdKind.PIPE and not writing:
         evidence.append(f"{facts.target} is empty")
     cause = Kind.IPC_PEER_SILENT
     if facts.kind is FdKind.PIPE or (facts.socket is not None and writing):
-        cause = Kind.IPC_PIPE_FULL if writing else cause
+        cause = Kind.IPC_PIPE_FULL if writing and full else cause
     if ends == (pid,):
         own = holders.siblings(scene, wait.key)
         alone = len(scene.threads_of(pid)) == 1
@@ -197,7 +199,7 @@ def _peers(scene: Scene, wait: Blocked, facts: FdFacts, *, writing: bool, endles
         return changed(
             wait,
             standing=Standing.FIRM,
-            cause=Kind.IPC_PIPE_FULL if writing else cause,
+            cause=Kind.IPC_PIPE_FULL if writing and full else cause,
             # Whoever reads a queue of multiprocessing waits for another process, not for a signal of its own.
             own_end=not writing and not (wait.call and wait.call.meaning is Meaning.SHARED_QUEUE_GET),
             # Somebody who could not be searched may have that end, too.
@@ -293,6 +295,7 @@ def is_stranger(scene: Scene, pid: int) -> bool:
 def poll_wait(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked:
     """A thread in poll, select, epoll or accept: any one descriptor is enough to end it."""
     watched = watched_descriptors(scene, sample)
+    room = _watched_for_room(scene, sample)
     only = watched[0] if len(watched) == 1 else None
     thing = objects.thing(only, only.fd) if only else WaitObject()
     wait = changed(
@@ -300,7 +303,7 @@ def poll_wait(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked:
         kind=WaitKind.POLL,
         object=thing,
         edge=Edge.ANY,
-        evidence=(*draft.evidence, *objects.members(watched)),
+        evidence=(*draft.evidence, *objects.members(watched, room)),
     )
     calls = draft.call
     if not watched:
@@ -325,7 +328,9 @@ def poll_wait(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked:
         # One's own end of a pair is a wake-up channel for one's own threads.
         targets.update((end, 0) for end in ends if end != pid)
     if only is not None and only.kind in (FdKind.PIPE, FdKind.SOCKET) and not _is_outside(only):
-        return changed(_peers(scene, wait, only, writing=False), kind=_kind(only))
+        full = only.fd in room and not (only.socket is not None and only.socket.state == "SYN_SENT")
+        writing = full or objects.is_write_end(only)
+        return changed(_peers(scene, wait, only, writing=writing, full=full), kind=_kind(only))
     fires = [left for facts in watched if (left := objects.timer_left_s(facts)) is not None]
     if fires and (wait.lasts_s is None or min(fires) < wait.lasts_s):
         wait = changed(wait, object=changed(wait.object, remaining_s=min(fires)), ends_by_itself=True)
@@ -367,15 +372,26 @@ def watched_descriptors(scene: Scene, sample: ThreadSample) -> tuple[FdFacts, ..
     ):
         numbers = list(sample.args[:1])
     found: dict[int, FdFacts] = {}
-    for number in numbers:
+    sets: set[int] = set()
+    while numbers:
+        number = numbers.pop()
         facts = scene.fds.get((sample.pid, number))
-        if facts is None:
+        if facts is None or number in sets:
             continue
         if facts.kind is FdKind.EPOLL:
-            for inner in facts.watches:
-                watched = scene.fds.get((sample.pid, inner))
-                if watched is not None:
-                    found[inner] = watched
+            # A set may be a member of a set.
+            sets.add(number)
+            numbers.extend(facts.watches)
         else:
             found[number] = facts
     return tuple(found[number] for number in sorted(found))
+
+
+def _watched_for_room(scene: Scene, sample: ThreadSample) -> frozenset[int]:
+    """Descriptors that are watched for room to write, and for nothing else."""
+    room = set(sample.room_fds)
+    for number in (*sample.io_fds, *sample.args[:1]):
+        facts = scene.fds.get((sample.pid, number))
+        if facts is not None and facts.kind is FdKind.EPOLL:
+            room.update(facts.watches_room)
+    return frozenset(room)

@@ -60,7 +60,8 @@ def _semaphore(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked:
             gone = ", which is gone" if scene.exited(facts.last_pid) else alive
             evidence.append(f"last changed by pid {facts.last_pid}{gone}")
             last = (facts.last_pid,)
-    evidence.append(f"{objects.NO_OWNER}: whoever knows the set may raise it")
+    to_zero = any(wanted[facts.number or 0] == 0 for facts in about)
+    evidence.append(f"{objects.NO_OWNER}: whoever knows the set may {'take from' if to_zero else 'raise'} it")
     return changed(
         draft,
         kind=WaitKind.SEMAPHORE,

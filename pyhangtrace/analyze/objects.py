@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from pyhangtrace.analyze import holders
 from pyhangtrace.analyze.scene import Key, Scene
@@ -121,9 +121,12 @@ def socket_words(about: SocketFacts) -> str | None:
     return ", ".join(words) or None
 
 
-def members(watched: Sequence[FdFacts]) -> tuple[str, ...]:
-    """A line for each of the first few members of a set of descriptors: what it is, and who could make it ready."""
-    lines = [_member(facts) for facts in watched[:_MOST_MEMBERS]]
+def members(watched: Sequence[FdFacts], room: Collection[int] = ()) -> tuple[str, ...]:
+    """A line for each of the first few members of a set of descriptors: what it is, and who could make it ready.
+
+    `room`: those that are watched for room to write.
+    """
+    lines = [_member(facts, room=facts.fd in room) for facts in watched[:_MOST_MEMBERS]]
     if len(watched) > 1:
         lines.insert(0, f"any of {len(watched)} descriptors ends it")
     if len(watched) > _MOST_MEMBERS:
@@ -131,8 +134,10 @@ def members(watched: Sequence[FdFacts]) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _member(facts: FdFacts) -> str:
+def _member(facts: FdFacts, *, room: bool) -> str:
     words = [f"fd {facts.fd}: {facts.target}"]
+    if room:
+        words.append("watched for room to write")
     state = condition(facts)
     if state is not None:
         words.append(state)
@@ -144,8 +149,15 @@ def _member(facts: FdFacts) -> str:
     return ", ".join(words)
 
 
+def is_write_end(facts: FdFacts) -> bool:
+    """A pipe's end for writing: only who reads, or closes the other end, makes it ready for anything."""
+    return facts.kind is FdKind.PIPE and facts.mode == "w"
+
+
 def ends(facts: FdFacts) -> tuple[int, ...]:
-    """Processes that could make a descriptor readable."""
+    """Processes that could make a descriptor ready."""
+    if is_write_end(facts):
+        return holders.readers(facts)
     if facts.kind in _ENDED_BY_WRITERS:
         return holders.writers(facts)
     if facts.kind is FdKind.PIDFD:

@@ -6,6 +6,7 @@ from pyhangtrace.analyze import holders, nap_waits, objects
 from pyhangtrace.analyze.blocked import Blocked, Standing, changed
 from pyhangtrace.analyze.call_waits import polling
 from pyhangtrace.analyze.calls import Meaning, path_has
+from pyhangtrace.analyze.child_waits import CHILD_WAITS, in_group, wanted_children
 from pyhangtrace.analyze.ends import io_wait, poll_wait
 from pyhangtrace.analyze.progress import in_place
 from pyhangtrace.analyze.scene import Scene
@@ -15,7 +16,7 @@ from pyhangtrace.model.report import WaitObject
 from pyhangtrace.model.threads import ThreadSample
 
 READS = frozenset(
-    {"read", "readv", "pread64", "preadv", "recvfrom", "recvmsg", "recvmmsg", "splice", "accept"}
+    {"read", "readv", "pread64", "preadv", "recvfrom", "recvmsg", "recvmmsg", "splice", "tee", "accept"}
 )
 
 WRITES = frozenset({"write", "writev", "pwrite64", "sendto", "sendmsg", "sendmmsg", "sendfile"})
@@ -29,8 +30,8 @@ _FORKS = ("vfork", "clone", "clone3")
 
 OPENS = ("open", "openat", "openat2", "creat")
 
-# waitid(2)
-_P_PID, _P_PIDFD = 1, 3
+# What may have to wait until a lease on a file is given back.
+BREAKS_LEASES = (*OPENS, "truncate")
 
 CHILD = frozenset({"wait4", "waitid", "vfork", "clone", "clone3"})
 
@@ -48,13 +49,16 @@ def child(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
         return None
     children = holders.living_children(scene, sample.pid)
     asked: int | None = None
-    if name == "wait4" and sample.args:
-        asked = _signed(sample.args[0])
-    elif name == "waitid" and len(sample.args) > 1 and sample.args[0] == _P_PID:
-        asked = sample.args[1]
-    elif name == "waitid" and len(sample.args) > 1 and sample.args[0] == _P_PIDFD:
-        facts = scene.fds.get((sample.pid, sample.args[1]))
-        asked = objects.watched_process(facts) if facts is not None else None
+    if name in CHILD_WAITS:
+        wanted = wanted_children(name, sample.args)
+        asked = wanted.pid
+        if wanted.pidfd is not None:
+            facts = scene.fds.get((sample.pid, wanted.pidfd))
+            asked = objects.watched_process(facts) if facts is not None else None
+        elif wanted.group is not None:
+            members = in_group(scene, sample.pid, wanted.group)
+            asked = members[0] if len(members) == 1 else None
+            children = members or children
     elif name in _FORKS and sample.state == "D":
         return _vfork(scene, sample, draft, children)
     if asked is not None and asked > 0:
@@ -109,11 +113,6 @@ def _vfork(scene: Scene, sample: ThreadSample, draft: Blocked, children: tuple[i
             f"vfork in {sample.wchan or 'the kernel'}: goes on when the child has ended",
         ),
     )
-
-
-def _signed(value: int) -> int:
-    value &= 0xFFFFFFFF
-    return value - (1 << 32) if value & 0x80000000 else value
 
 
 def file_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
@@ -217,7 +216,9 @@ def fifo(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
 
 
 def lease(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
-    """open(2) of a file on which somebody has a lease: he is asked to give it back, and after a while it is taken."""
+    """open(2) or truncate(2) of a file on which somebody has a lease: he is asked to give it back, and after a while it
+    is taken.
+    """
     if "break_lease" not in (sample.wchan or ""):
         return None
     found = [

@@ -7,6 +7,7 @@ where process_vm_readv cannot. Layouts: poll(2), select(2), futex(2), the kernel
 from __future__ import annotations
 
 import os
+import select
 import struct
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -238,7 +239,7 @@ def _fill(
 ) -> ThreadSample:
     if call is None or len(sample.args) < 6:
         return sample
-    fds = _descriptors(sample, call, memory)
+    fds, room = _descriptors(sample, call, memory)
     requested, remaining = None, None
     timeout = _timeout(sample, call)
     if timeout is not None:
@@ -250,6 +251,7 @@ def _fill(
     return replace(
         sample,
         io_fds=fds,
+        room_fds=room,
         timeout_s=requested,
         remaining_s=remaining,
         path=path,
@@ -259,9 +261,13 @@ def _fill(
     )
 
 
-def _descriptors(sample: ThreadSample, call: str, memory: Mapping[Piece, bytes]) -> tuple[int, ...]:
+def _descriptors(
+    sample: ThreadSample, call: str, memory: Mapping[Piece, bytes]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """All of them, and those that are watched for room to write alone."""
     arguments = sample.args
     found: list[int] = []
+    room: set[int] = set()
     if call in _FIRST_ARGUMENT_FD:
         found = [_signed_int(arguments[0])]
     elif call in _TWO_FDS:
@@ -270,12 +276,20 @@ def _descriptors(sample: ThreadSample, call: str, memory: Mapping[Piece, bytes])
         found = [_signed_int(arguments[1])]
     elif call in ("poll", "ppoll"):
         for piece in _set_pieces(sample, call):
-            found.extend(fd for fd, _, _ in _POLLFD.iter_unpack(memory.get(piece, b"")))
+            for fd, events, _ in _POLLFD.iter_unpack(memory.get(piece, b"")):
+                found.append(fd)
+                if events & select.POLLOUT and not events & select.POLLIN:
+                    room.add(fd)
     elif call in ("select", "pselect6"):
-        for piece in _set_pieces(sample, call):
-            bits = int.from_bytes(memory.get(piece, b""), "little")
-            found.extend(fd for fd in range(min(arguments[0], MAX_FDS)) if bits >> fd & 1)
-    return tuple(sorted({fd for fd in found if fd >= 0}))
+        size = min(arguments[0], MAX_FDS)
+        sets = {
+            address: int.from_bytes(memory.get((address, length), b""), "little")
+            for address, length in _set_pieces(sample, call)
+        }
+        reads, writes, _ = (sets.get(address, 0) for address in arguments[1:4])
+        found = [fd for fd in range(size) for bits in sets.values() if bits >> fd & 1]
+        room = {fd for fd in range(size) if writes >> fd & 1 and not reads >> fd & 1}
+    return tuple(sorted({fd for fd in found if fd >= 0})), tuple(sorted(fd for fd in room if fd >= 0))
 
 
 def _times(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import stat
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -60,6 +61,7 @@ class Descriptor:
     mode: str = ""
     nonblocking: bool = False
     watches: tuple[int, ...] = ()
+    watches_room: tuple[int, ...] = ()
     fs_type: str | None = None
     mount: str | None = None
     info: tuple[tuple[str, int], ...] = ()
@@ -125,6 +127,7 @@ def describe(pid: int, fd: int, proc_root: str, mounts: dict[str, dict[int, Moun
         mode=info.mode,
         nonblocking=info.nonblocking,
         watches=info.watches,
+        watches_room=info.watches_room,
         fs_type=mount.fs_type if mount is not None else None,
         mount=printable(mount.place) if mount is not None else None,
         info=tuple((key, value) for key, value in info.numbers if key != "ino"),
@@ -147,6 +150,7 @@ class FdInfo:
     nonblocking: bool = False
     mount: int | None = None
     watches: tuple[int, ...] = ()
+    watches_room: tuple[int, ...] = ()
     lock_lines: tuple[str, ...] = ()
     numbers: tuple[tuple[str, int], ...] = ()
 
@@ -155,6 +159,7 @@ def parse_fdinfo(text: str) -> FdInfo:
     """What an fdinfo file says; keys that are not there leave the defaults."""
     mode, nonblocking, mount = "", False, None
     watches: list[int] = []
+    watches_room: list[int] = []
     locks: list[str] = []
     found: list[tuple[str, int]] = []
     for line in text.splitlines():
@@ -167,7 +172,10 @@ def parse_fdinfo(text: str) -> FdInfo:
             elif key == "mnt_id":
                 mount = int(value)
             elif key == "tfd" and len(watches) < _MAX_WATCHES:
-                watches.append(int(value.split()[0]))
+                words = value.split()
+                watches.append(int(words[0]))
+                if words[1:2] == ["events:"] and _for_room(int(words[2], 16)):
+                    watches_room.append(watches[-1])
             elif key == "lock":
                 locks.append(value)
             elif key in _DECIMAL:
@@ -179,7 +187,19 @@ def parse_fdinfo(text: str) -> FdInfo:
                 found.append((f"{key}_ns", int(seconds) * 1_000_000_000 + int(nanoseconds)))
         except (ValueError, IndexError):
             continue
-    return FdInfo(mode, nonblocking, mount, tuple(watches), tuple(locks), tuple(found))
+    return FdInfo(
+        mode=mode,
+        nonblocking=nonblocking,
+        mount=mount,
+        watches=tuple(watches),
+        watches_room=tuple(watches_room),
+        lock_lines=tuple(locks),
+        numbers=tuple(found),
+    )
+
+
+def _for_room(events: int) -> bool:
+    return bool(events & select.EPOLLOUT) and not events & select.EPOLLIN
 
 
 def link_of_one(link: str, numbers: Collection[tuple[str, int]]) -> str:

@@ -15,6 +15,7 @@ from pyhangtrace.model.open_files import FdFacts, Holder, SocketFacts
 from pyhangtrace.model.threads import ThreadSample
 
 _MAX_FDS_PER_PROCESS = 512
+_MOST_NESTED = 5  # epoll sets in epoll sets; the kernel allows no more
 # Objects that several processes may have open, found by what /proc shows as the target of the descriptor.
 _SHARED = frozenset({FdKind.PIPE, FdKind.SOCKET, FdKind.FILE, FdKind.EVENTFD, FdKind.MQUEUE})
 _LATER_SEARCH_S = 0.05
@@ -50,12 +51,17 @@ def collect(
         if sample.io_fds:
             wanted.setdefault(sample.pid, set()).update(sample.io_fds[:_MAX_FDS_PER_PROCESS])
     described = descriptors.collect(reader, wanted, deadline_s=deadline_s)
-    watched: dict[int, set[int]] = {}
-    for found in described.values():
-        if found.watches:
-            watched.setdefault(found.pid, set()).update(found.watches[:_MAX_FDS_PER_PROCESS])
-    missing = {pid: fds - wanted.get(pid, set()) for pid, fds in watched.items()}
-    described.update(descriptors.collect(reader, missing, deadline_s=deadline_s))
+    new = described
+    for _ in range(_MOST_NESTED):
+        watched: dict[int, set[int]] = {}
+        for found in new.values():
+            inner = {fd for fd in found.watches[:_MAX_FDS_PER_PROCESS] if (found.pid, fd) not in described}
+            if inner:
+                watched.setdefault(found.pid, set()).update(inner)
+        if not watched:
+            break
+        new = descriptors.collect(reader, watched, deadline_s=deadline_s)
+        described.update(new)
 
     samples = list(samples)
     found_sockets = _sockets(reader, described.values(), samples, deadline_s=deadline_s)
@@ -74,10 +80,12 @@ def collect(
         if found.kind is FdKind.SOCKET and found.inode in facts and facts[found.inode].peer_inode:
             links.add(f"socket:[{facts[found.inode].peer_inode}]")
     known = before.openers if before is not None else Openers()
-    new = links - known.searched
+    unsearched = links - known.searched
     # A thread that has come to something new since the last look moves: it is not worth searching the host again.
     budget_s = search_s if before is None else min(search_s, _LATER_SEARCH_S)
-    openers = known.with_more(descriptors.find_openers(new, members, budget_s=budget_s, proc_root=proc_root))
+    openers = known.with_more(
+        descriptors.find_openers(unsearched, members, budget_s=budget_s, proc_root=proc_root)
+    )
     return OpenFiles(described, facts, openers, found_sockets.problem, found_sockets.named)
 
 
@@ -177,6 +185,7 @@ def _facts(found: Descriptor, files: OpenFiles, asked: int | None) -> FdFacts:
         peers=peers,
         socket=about,
         watches=found.watches,
+        watches_room=found.watches_room,
         queued=queued,
         fs_type=found.fs_type,
         mount=found.mount,

@@ -18,7 +18,7 @@ from pyhangtrace.model.open_files import IpcFacts
 from pyhangtrace.model.threads import ThreadSample
 
 IPC_TASK = "ipc"
-_GETPID, _GETVAL, _GETNCNT = 11, 12, 14
+_GETPID, _GETVAL, _GETNCNT, _GETZCNT = 11, 12, 14, 15
 _MOST_PER_PROCESS = 64
 _LARGEST_TABLE = 8 << 20
 
@@ -72,7 +72,8 @@ def _semaphore(pid: int, identifier: int, key: int, number: int) -> IpcFacts:
         key=key,
         number=number,
         value=ask(_GETVAL),
-        waiting=ask(_GETNCNT),
+        # For it to rise, and for it to become zero.
+        waiting=(ask(_GETNCNT) or 0) + (ask(_GETZCNT) or 0),
         last_pid=ask(_GETPID),
     )
 

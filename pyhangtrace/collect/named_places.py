@@ -35,6 +35,7 @@ _PATHS: dict[str, tuple[int, int | None]] = {
     "newfstatat": (1, 0),
     "statx": (1, 0),
     "statfs": (0, None),
+    "truncate": (0, None),
     "unlink": (0, None),
     "unlinkat": (1, 0),
     "rename": (0, None),
@@ -127,8 +128,10 @@ def semaphores(
 
 
 def breaks_lease(sample: ThreadSample, call: str) -> bool:
-    """Whether an open waits for somebody to give back a lease on the file."""
-    return call in ("open", "openat", "openat2", "creat") and "break_lease" in (sample.wchan or "")
+    """Whether an open or truncate waits for somebody to give back a lease on the file."""
+    return call in ("open", "openat", "openat2", "creat", "truncate") and "break_lease" in (
+        sample.wchan or ""
+    )
 
 
 def lease_timeout_s() -> float | None:

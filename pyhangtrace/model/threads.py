@@ -69,7 +69,8 @@ class ThreadSample:
     schedstat's run time and number of time slices: equal in two looks means the thread did not run in
     between. `unmerged_python` are Python frames that do not fit between the native `frames`; of a running
     thread, whose Python frames were read at another moment, the native ones stand apart. `io_fds` are the
-    descriptors a read/write/poll/select/epoll waits on, `timeout_s` the requested duration of a timed call,
+    descriptors a read/write/poll/select/epoll waits on, `room_fds` those of them that a poll or select watches for room
+    to write, and for nothing else; `timeout_s` is the requested duration of a timed call,
     `remaining_s` what is left of it. `asleep_for_s` is the time since the thread last ran. `path` is the file or the
     address ("/run/x", "127.0.0.1:80") that the call names, `semaphores` are the pairs (number in its set, change)
     of a semop, `tracer_pid` is who has stopped a thread in state t. `polls_for` are the words by which the source of a
@@ -111,6 +112,7 @@ class ThreadSample:
     lock: LockFacts | None = None
     named_values: tuple[NamedValue, ...] = ()
     io_fds: tuple[int, ...] = ()
+    room_fds: tuple[int, ...] = ()
     timeout_s: float | None = None
     remaining_s: float | None = None
     path: str | None = None

@@ -66,6 +66,7 @@ _MINUTES = (400.0, 500.0)
 PIPES = (
     held("pipe-read", ("pipes.py", "read"), "pipe", path="pipe:"),
     held("pipe-write", ("pipes.py", "write"), "pipe", path="pipe:", says=("full",)),
+    held("pipe-tee", ("pipes.py", "tee"), "pipe", path="pipe:"),
     healthy("fifo-open-read", ("pipes.py", "fifo-read", FILE), "pipe", path="/file$", nobody=True),
     healthy("fifo-open-write", ("pipes.py", "fifo-write", FILE), "pipe", path="/file$", nobody=True),
 )
@@ -180,6 +181,11 @@ EVENTS = (
         candidates=("other",),
         says=("pipe:.* pid", "eventfd"),
     ),
+    held("epoll-of-epoll", ("events.py", "epoll-of-epoll"), "pipe", path="pipe:"),
+    held("poll-for-room", ("events.py", "poll-room"), "pipe", path="pipe:", says=("full",)),
+    held("select-for-room", ("events.py", "select-room"), "pipe", path="pipe:", says=("full",)),
+    held("epoll-for-room", ("events.py", "epoll-room"), "pipe", path="pipe:", says=("full",)),
+    held("poll-for-room-in-socket", ("events.py", "poll-room-socket"), "socket", says=("full",)),
     held("pidfd-poll", ("events.py", "pidfd"), "child"),
     healthy(
         "io-uring",
@@ -209,6 +215,13 @@ PROCESSES = (
         "waitid-pidfd",
         ("children.py", "waitid-pidfd"),
         Expected(kind=("child",), holder="other"),
+        others=("bystander", "other"),
+        may_name=("waiter", "other"),
+    ),
+    scene(
+        "wait-group",
+        ("children.py", "wait-group"),
+        Expected(kind=("child",), holder="other", says=("process group",)),
         others=("bystander", "other"),
         may_name=("waiter", "other"),
     ),
@@ -273,6 +286,15 @@ QUEUES = (
         ("queues.py", "semop"),
         Expected(
             kind=("semaphore",), name="semaphore.* 1", candidates=("other",), nobody=True, says=("value 0",)
+        ),
+        others=("other",),
+        may_name=(),
+    ),
+    scene(
+        "sysv-semop-zero",
+        ("queues.py", "semop-zero"),
+        Expected(
+            kind=("semaphore",), name="semaphore.* 1", nobody=True, says=("value 2", "1 waiting", "take from")
         ),
         others=("other",),
         may_name=(),
@@ -375,6 +397,14 @@ FILES = (
     scene(
         "lease-break",
         ("files.py", "lease", FILE),
+        Expected(kind=("file_lock",), path="/file$", holder="other", timed=True, left_s=(1.0, 46.0)),
+        others=("other",),
+        may_name=("other", "waiter"),
+        states=("slow", "hung", "idle", "unknown", "running"),
+    ),
+    scene(
+        "lease-break-by-truncate",
+        ("files.py", "lease-truncate", FILE),
         Expected(kind=("file_lock",), path="/file$", holder="other", timed=True, left_s=(1.0, 46.0)),
         others=("other",),
         may_name=("other", "waiter"),
@@ -491,6 +521,10 @@ _ALIKE = frozenset(
         "nap-loop",
         "folder-lock-of-a-shell",
         "fifo-open-write",
+        "pipe-tee",
+        "select-for-room",
+        "epoll-for-room",
+        "lease-break-by-truncate",
         "unix-seqpacket-read",
         "unix-dgram-read",
         "timerfd-disarmed",

@@ -252,7 +252,10 @@ def _multiprocessing() -> list[PythonRow]:
         shared("Process.join", ("child",), Owner.PROCESS, addressed=False, waiter=Waits.CHILD, states=_CHILD),
         shared("Pool.map", ("queue",), Owner.PROCESS, addressed=False),
         shared("Pool.apply_async", ("queue",), Owner.PROCESS, addressed=False),
+        shared("Pool.join", ("queue",), Owner.PROCESS, addressed=False),
         shared("ProcessPoolExecutor", ("queue",), Owner.PROCESS, addressed=False),
+        shared("ProcessPoolExecutor.shutdown", ("queue",), Owner.PROCESS, addressed=False),
+        shared("end of a pool of processes", ("queue",), Owner.PROCESS, addressed=False),
     ]
 
 

@@ -28,6 +28,15 @@ def wait_by_pidfd():
     wait_in("waiter", lambda: os.waitid(os.P_PIDFD, fd, os.WEXITED))
 
 
+def wait_for_group():
+    """Of the group of `other`, whom the bystander does not belong to."""
+    ready, done = os.pipe()
+    child("bystander")
+    other = child("other", ready=lambda: (os.setpgid(0, 0), os.write(done, b"x")))
+    os.read(ready, 1)
+    wait_in("waiter", lambda: os.waitpid(-other, 0))
+
+
 def traced():
     """The parent stops the child as a debugger does, and then sleeps."""
     there, ready = os.pipe()
@@ -67,6 +76,7 @@ main(
         "wait4": wait_for_one,
         "waitid": wait_for_any,
         "waitid-pidfd": wait_by_pidfd,
+        "wait-group": wait_for_group,
         "traced": traced,
         "stopped": stopped,
         "sleeping": sleeping,

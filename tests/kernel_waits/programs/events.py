@@ -4,6 +4,7 @@ import ctypes
 import os
 import select
 import signal
+import socket
 import struct
 
 from parts import LIBC, LONG_S, checked, child, main, syscall, wait_in
@@ -86,6 +87,62 @@ def epoll():
     wait_in("waiter", poller.poll)
 
 
+def epoll_of_epoll():
+    """A set of descriptors whose one member is a set, too."""
+    reader, writer = os.pipe()
+    child("other")
+    os.close(writer)
+    inner, outer = select.epoll(), select.epoll()
+    inner.register(reader, select.EPOLLIN)
+    outer.register(inner.fileno(), select.EPOLLIN)
+    wait_in("waiter", outer.poll)
+
+
+def _full_pipe():
+    """Its end for writing; `other` has the one for reading."""
+    reader, writer = os.pipe()
+    child("other")
+    os.close(reader)
+    os.set_blocking(writer, False)
+    try:
+        while True:
+            os.write(writer, b"x" * 4096)
+    except BlockingIOError:
+        return writer
+
+
+def poll_for_room():
+    poller = select.poll()
+    poller.register(_full_pipe(), select.POLLOUT)
+    wait_in("waiter", poller.poll)
+
+
+def select_for_room():
+    fd = _full_pipe()
+    wait_in("waiter", lambda: select.select([], [fd], []))
+
+
+def epoll_for_room():
+    poller = select.epoll()
+    poller.register(_full_pipe(), select.EPOLLOUT)
+    wait_in("waiter", poller.poll)
+
+
+def poll_for_room_in_socket():
+    here, there = socket.socketpair()
+    child("other", ready=here.close)
+    there.close()
+    here.setblocking(False)
+    try:
+        while True:
+            here.send(b"x" * 4096)
+    except BlockingIOError:
+        pass
+    poller = select.poll()
+    poller.register(here, select.POLLOUT)
+    wait_in("waiter", poller.poll)
+
+
 def epoll_with_eventfd():
     """A loop of a service: a pipe from another process, and a channel to wake it up."""
     reader, writer = os.pipe()
@@ -120,6 +177,11 @@ main(
         "select": select_two,
         "epoll": epoll,
         "epoll-eventfd": epoll_with_eventfd,
+        "epoll-of-epoll": epoll_of_epoll,
+        "poll-room": poll_for_room,
+        "select-room": select_for_room,
+        "epoll-room": epoll_for_room,
+        "poll-room-socket": poll_for_room_in_socket,
         "pidfd": pidfd,
         "io-uring": io_uring,
     }

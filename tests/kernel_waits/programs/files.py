@@ -76,7 +76,7 @@ def whole(kind):
     return struct.pack("=hhxxxxqqixxxx", kind, os.SEEK_SET, 0, 0, 0)
 
 
-def lease(path):
+def lease(path, breaks):
     """`other` has a lease that it does not give back when asked to."""
     ready, done = os.pipe()
 
@@ -98,7 +98,7 @@ def lease(path):
 
     child("other", work, ready=hold)
     os.read(ready, 1)
-    wait_in("waiter", lambda: os.open(path, os.O_WRONLY))
+    wait_in("waiter", lambda: breaks(path))
 
 
 def soft_lock(path):
@@ -157,7 +157,8 @@ main(
         "threads-stuck": lambda path: _of_threads(path, stuck),
         "threads-move": lambda path: _of_threads(path, moving),
         "threads-work": lambda path: _of_threads(path, working),
-        "lease": lease,
+        "lease": lambda path: lease(path, lambda path: os.open(path, os.O_WRONLY)),
+        "lease-truncate": lambda path: lease(path, lambda path: os.truncate(path, 0)),
         "soft-lock": soft_lock,
         "folder-lock": folder_lock,
     }

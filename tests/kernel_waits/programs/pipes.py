@@ -7,7 +7,9 @@ import sys
 import time
 
 import announce
-from parts import LONG_S, child, main, wait_in
+from parts import LONG_S, child, main, syscall, wait_in
+
+TEE = 276
 
 
 def read():
@@ -22,6 +24,14 @@ def write():
     child("other")
     os.close(reader)
     wait_in("waiter", lambda: os.write(writer, b"x" * (1 << 20)))
+
+
+def tee():
+    reader, writer = os.pipe()
+    child("other")
+    os.close(writer)
+    _, copy = os.pipe()
+    wait_in("waiter", lambda: syscall(TEE, reader, copy, 4096, 0))
 
 
 def fifo(path, flags):
@@ -89,6 +99,7 @@ main(
         "left-open-in-shell": left_open_in_shell,
         "lines": lines,
         "read": read,
+        "tee": tee,
         "write": write,
         "fifo-read": lambda path: fifo(path, os.O_RDONLY),
         "fifo-write": lambda path: fifo(path, os.O_WRONLY),

@@ -44,6 +44,13 @@ def semop():
     wait_in("waiter", lambda: take(semaphore))
 
 
+def semop_to_zero():
+    """Number 1 of the set is raised to 2, and waited for until it is 0."""
+    semaphore = _semaphore()
+    checked(LIBC.semop(semaphore, ctypes.byref(Operation(1, 2, 0)), 1))
+    wait_in("waiter", lambda: checked(LIBC.semop(semaphore, ctypes.byref(Operation(1, 0, 0)), 1)))
+
+
 def semtimedop():
     semaphore = _semaphore()
     limit = ctypes.create_string_buffer(struct.pack("=qq", 500, 0))
@@ -144,6 +151,7 @@ checked(LIBC.unshare(CLONE_NEWIPC))
 main(
     {
         "semop": semop,
+        "semop-zero": semop_to_zero,
         "semtimedop": semtimedop,
         "msgrcv": msgrcv,
         "msgsnd": msgsnd,

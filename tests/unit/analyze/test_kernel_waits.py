@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from pyhangtrace.analyze import analyze
 from pyhangtrace.model.kinds import Edge, FdKind, Kind, State, WaitKind
 from pyhangtrace.model.open_files import FdFacts, Holder, IpcFacts
@@ -12,7 +14,7 @@ from pyhangtrace.model.report import Report, Wait
 from pyhangtrace.model.threads import ThreadSample
 from tests.unit.analyze import builders as b
 
-SEMOP, MSGSND, IO_URING, WAITID, OPENAT, VFORK = 65, 69, 426, 247, 257, 58
+SEMOP, MSGSND, IO_URING, WAITID, OPENAT, VFORK, WAIT4, EPOLL_WAIT = 65, 69, 426, 247, 257, 58, 61, 232
 NOBODY = "no owner recorded"
 
 
@@ -80,6 +82,53 @@ def test_members_of_a_set_and_who_could_make_them_ready() -> None:
     assert says(wait, "any of 2 descriptors")
     assert says(wait, "could be made ready by pid 101")
     assert report.verdict.state is State.IDLE
+
+
+def test_who_reads_makes_a_pipe_ready_that_is_watched_for_room() -> None:
+    full = b.pipe(100, 5, 70, Holder(pid=101, mode="r"), Holder(pid=102, mode="w"), mode="w")
+    waiting = b.sleeper(100, syscall=b.POLL, args=(1, 1, 0, 0, 0, 0), io_fds=(5,), room_fds=(5,))
+    wait = wait_of(
+        report_of(waiting, b.asleep(101, seconds=3600), b.asleep(102, seconds=3600), fds=[full]), 100
+    )
+    assert wait.holder is not None
+    assert wait.holder.pid == 101
+    assert says(wait, "is full")
+    closing = replace(waiting, room_fds=())
+    wait = wait_of(report_of(closing, b.asleep(101, seconds=3600), fds=[full]), 100)
+    assert wait.holder is not None
+    assert wait.holder.pid == 101
+    assert not says(wait, "is full")
+    assert not says(wait, "is empty")
+
+
+def test_a_set_in_a_set() -> None:
+    fds = [
+        fd(100, 3, FdKind.EPOLL, "anon_inode:[eventpoll]", watches=(4, 3)),
+        fd(100, 4, FdKind.EPOLL, "anon_inode:[eventpoll]", watches=(5, 3)),
+        b.pipe(100, 5, 70, Holder(pid=101, mode="w")),
+    ]
+    waiting = b.sleeper(100, syscall=EPOLL_WAIT, args=(3, 0, 0, 0, 0, 0), io_fds=(3,))
+    wait = wait_of(report_of(waiting, b.asleep(101, seconds=3600), fds=fds), 100)
+    assert (wait.kind, wait.object.fd) == (WaitKind.PIPE, 5)
+
+
+@pytest.mark.parametrize(
+    ("syscall", "args"),
+    [(WAIT4, (-102 % (1 << 64), 0)), (WAIT4, (0, 0)), (WAITID, (2, 102)), (WAITID, (2, 0))],
+)
+def test_children_of_a_process_group(syscall: int, args: tuple[int, ...]) -> None:
+    group = 102 if args[-1] == 102 or args[0] > 102 else 100
+    processes = [
+        b.process(100, pgid=100),
+        b.process(101, ppid=100, pgid=101),
+        b.process(102, ppid=100, pgid=group),
+    ]
+    waiting = b.sleeper(100, syscall=syscall, args=(*args, 0, 0))
+    report = report_of(waiting, b.asleep(101, seconds=3600), b.asleep(102, seconds=3600), processes=processes)
+    wait = wait_of(report, 100)
+    assert wait.holder is not None
+    assert wait.holder.pid == 102
+    assert says(wait, "process group")
 
 
 def test_cycle_through_a_set_with_a_way_out_is_no_proof() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import select
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -95,7 +96,19 @@ def test_poll_set() -> None:
     entries = struct.pack("=ihhihhihh", 5, 1, 0, 3, 1, 0, -1, 1, 0)
     seen = one("poll", 0x1000, 3, 0xFFFFFFFF, memory={0x1000: entries})
     assert seen.io_fds == (3, 5)
+    assert seen.room_fds == ()
     assert seen.timeout_s is None
+
+
+def test_descriptors_that_are_watched_for_room_alone() -> None:
+    entries = struct.pack(
+        "=ihhihhihh", 5, select.POLLOUT, 0, 3, select.POLLIN, 0, 4, select.POLLIN | select.POLLOUT, 0
+    )
+    seen = one("poll", 0x1000, 3, 0xFFFFFFFF, memory={0x1000: entries})
+    assert (seen.io_fds, seen.room_fds) == ((3, 4, 5), (5,))
+    reads, writes = (bits.to_bytes(8, "little") for bits in (1 << 3 | 1 << 4, 1 << 4 | 1 << 5))
+    seen = one("select", 6, 0x10, 0x20, 0, 0, memory={0x10: reads, 0x20: writes})
+    assert (seen.io_fds, seen.room_fds) == ((3, 4, 5), (5,))
 
 
 @pytest.mark.parametrize(("address", "fds"), [(0x1000, (7,)), (0x2000, ())])

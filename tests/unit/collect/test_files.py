@@ -299,8 +299,10 @@ def test_fdinfo() -> None:
     info = descriptors.parse_fdinfo(
         "pos:\t0\nflags:\t02104002\nmnt_id:\t30\nino:\t9\nlock:\t1: FLOCK  ADVISORY  WRITE 5 08:01:9 0 EOF\n"
         "tfd:        8 events:       19 data:                8  pos:0 ino:61 sdev:5\n"
+        "tfd:        9 events:        4 data:                9  pos:0 ino:62 sdev:5\n"
     )
-    assert (info.mode, info.nonblocking, info.mount, info.watches) == ("rw", True, 30, (8,))
+    assert (info.mode, info.nonblocking, info.mount, info.watches) == ("rw", True, 30, (8, 9))
+    assert info.watches_room == (9,)
     assert file_locks.carried(info)[0][1] == 9
     assert descriptors.parse_fdinfo("flags:\nmnt_id:\tx\ntfd:\n") == descriptors.FdInfo()
 

@@ -9,7 +9,7 @@ import threading
 import time
 
 import announce
-from stage import alone, holding, is_at, thread
+from stage import KEEP, alone, holding, is_at, thread
 
 fork = multiprocessing.get_context("fork")
 
@@ -238,6 +238,31 @@ def pool_apply():
     it = pool.apply_async(pool_task, (1,))
     announce.member("waiter")
     it.get()
+
+
+@alone("Pool.join")
+def pool_end():
+    pool = fork.Pool(2)
+    pool.apply_async(pool_task, (1,))
+    pool.close()
+    announce.member("waiter")
+    pool.join()
+
+
+@alone("ProcessPoolExecutor.shutdown")
+def process_pool_shutdown():
+    pool = concurrent.futures.ProcessPoolExecutor(2, mp_context=fork)
+    pool.submit(pool_task, 1)
+    announce.member("waiter")
+    pool.shutdown()
+
+
+@alone("end of a pool of processes")
+def process_pool_at_exit():
+    pool = concurrent.futures.ProcessPoolExecutor(2, mp_context=fork)
+    pool.submit(pool_task, 1)
+    KEEP.append(pool)
+    announce.member("waiter")
 
 
 @alone("ProcessPoolExecutor")
