@@ -6,6 +6,7 @@ from pyhangtrace.analyze import group_waits, holders, python_objects
 from pyhangtrace.analyze.blocked import Blocked, Standing, changed
 from pyhangtrace.analyze.calls import Meaning, has_function, path_has, recognise
 from pyhangtrace.analyze.child_waits import CHILD_WAITS
+from pyhangtrace.analyze.ends import told_by_members
 from pyhangtrace.analyze.progress import GOES_ON, Progress, in_place
 from pyhangtrace.analyze.scene import Scene
 from pyhangtrace.analyze.sleeps import is_sleep
@@ -243,7 +244,7 @@ def worker_loop(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked |
         return None
     if call.meaning is Meaning.WORKER_LOOP and is_sleep(scene, sample):
         return None  # no queue is waited for like this: its task sleeps
-    return changed(
+    idle = changed(
         draft,
         kind=WaitKind.QUEUE if call.meaning is Meaning.WORKER_LOOP else WaitKind.POLL,
         standing=Standing.IDLE,
@@ -251,3 +252,4 @@ def worker_loop(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked |
         basis=Confidence.LIKELY,
         object=WaitObject(name=call.op),
     )
+    return idle if call.meaning is Meaning.WORKER_LOOP else told_by_members(scene, sample, idle)

@@ -40,7 +40,12 @@ _ENDS = {"put": "take something out of the queue", "join": "finish what is in th
 
 def is_closed(scene: Scene, wait: Blocked) -> bool:
     """Whether nothing but another thread of its process can wake a loop that sleeps: no timer, descriptor or signal."""
-    if wait.ends_by_itself or wait.progress in GOES_ON or scene.thread(wait.key) is None:
+    return not wait.ends_by_itself and wait.progress not in GOES_ON and is_sealed(scene, wait)
+
+
+def is_sealed(scene: Scene, wait: Blocked) -> bool:
+    """Whether a loop has neither a descriptor nor a signal that could wake it from outside its process."""
+    if scene.thread(wait.key) is None:
         return False
     return (
         watches_wake_up_only(scene, wait.key) and holders.handled_signals(scene, wait.key[0]) == frozenset()

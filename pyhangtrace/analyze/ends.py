@@ -360,6 +360,18 @@ def poll_wait(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked:
     )
 
 
+def told_by_members(scene: Scene, sample: ThreadSample, wait: Blocked) -> Blocked:
+    """The wait of an event loop, with what it watches beside its own wake-up pair, and who could make that ready."""
+    pid = sample.pid
+    watched = [facts for facts in watched_descriptors(scene, sample) if pid not in objects.ends(facts)]
+    possible = {end for facts in watched for end in objects.ends(facts)}
+    return changed(
+        wait,
+        candidates=objects.seen(scene, possible, besides=pid),
+        evidence=(*wait.evidence, *objects.members(watched, _watched_for_room(scene, sample))),
+    )
+
+
 def watched_descriptors(scene: Scene, sample: ThreadSample) -> tuple[FdFacts, ...]:
     """What a poll, select, epoll or accept would be woken by, as far as it is known."""
     numbers = list(sample.io_fds)

@@ -13,10 +13,11 @@ from functools import cached_property
 from pyhangtrace.analyze import holders, python_objects
 from pyhangtrace.analyze.blocked import Blocked, Standing, changed
 from pyhangtrace.analyze.calls import Meaning
-from pyhangtrace.analyze.closed_loops import filling, is_closed, is_deserted, settle_deserted
+from pyhangtrace.analyze.closed_loops import filling, is_closed, is_deserted, is_sealed, settle_deserted
 from pyhangtrace.analyze.components import components
 from pyhangtrace.analyze.fates import LONG_TIMER_S
 from pyhangtrace.analyze.fronts import front
+from pyhangtrace.analyze.nap_waits import task_asks
 from pyhangtrace.analyze.progress import GOES_ON, in_place
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.analyze.services import LAUNCHER
@@ -329,8 +330,20 @@ def _settle_loop(scene: Scene, waits: Mapping[Key, Blocked], graph: _Graph, wait
     mine = graph.by_loop.get(wait.key[1], {})
     shut = is_closed(scene, wait) and _all_at_rest(graph, mine)
     told = _told(graph, (_awaiting_threads(scene, graph, wait, mine) if shut else None) or wait)
-    deserted = shut and told.standing is Standing.IDLE and is_deserted(scene, waits, told)
-    return settle_deserted(told, mine.values()) if deserted else told
+    if told.standing is not Standing.IDLE:
+        return told
+    if shut and is_deserted(scene, waits, told):
+        return settle_deserted(told, mine.values())
+    asking = _asking(mine)
+    if asking is not None and is_sealed(scene, told) and is_deserted(scene, waits, told):
+        return task_asks(scene, told, asking)
+    return told
+
+
+def _asking(tasks: _Tasks) -> TaskSample | None:
+    """The first task that naps and asks for something again and again, where no other in its loop has a timer."""
+    timed = [task for task in tasks.values() if task.wakes_in_s is not None or task.polls_for is not None]
+    return timed[0] if timed and all(task.polls_for is not None for task in timed) else None
 
 
 def _awaiting_threads(scene: Scene, graph: _Graph, wait: Blocked, mine: _Tasks) -> Blocked | None:

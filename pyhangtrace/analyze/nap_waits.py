@@ -5,6 +5,8 @@ What they ask for is known by the words of their source; of what or of whom, onl
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pyhangtrace.analyze import holders, objects
 from pyhangtrace.analyze.blocked import Blocked, Standing, changed
 from pyhangtrace.analyze.call_waits import polling
@@ -14,7 +16,7 @@ from pyhangtrace.analyze.python_objects import FUTURE
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.model.kinds import Confidence, Edge, Kind, PolledThing, WaitKind
 from pyhangtrace.model.report import WaitObject
-from pyhangtrace.model.threads import ThreadSample
+from pyhangtrace.model.threads import TaskSample, ThreadSample
 
 _OWN_LOOP = "it does so inside of its own event loop, of which nothing else goes on meanwhile"
 
@@ -43,6 +45,29 @@ def asks(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
             *draft.evidence,
             f"its source naps inside of `{sample.polls_for}`: it looks for a file again and again; {objects.NO_OWNER}",
         ),
+    )
+
+
+def task_asks(scene: Scene, wait: Blocked, task: TaskSample) -> Blocked:
+    """The wait of an event loop that nothing but this task's own naps wakes; the task asks in between."""
+    sample = scene.thread(wait.key)
+    found = None
+    if sample is not None and task.polled is not PolledThing.FUTURE:
+        asking = replace(sample, polls_for=task.polls_for, polled=task.polled, frames=task.frames)
+        found = asks(scene, asking, wait)
+    if found is not None:
+        return found
+    said = f"task {task.name} naps in a loop that asks `{task.polls_for}` again and again; {objects.NO_OWNER}"
+    return changed(
+        wait,
+        kind=WaitKind.CONDITION,
+        standing=Standing.OPAQUE,
+        cause=Kind.UNKNOWN,
+        basis=Confidence.POSSIBLE,
+        object=WaitObject(name=f"task {task.name}", remaining_s=task.wakes_in_s),
+        ends_by_itself=True,
+        asks=True,
+        evidence=(*wait.evidence, said),
     )
 
 

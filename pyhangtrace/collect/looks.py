@@ -121,7 +121,13 @@ class Looker:
             deadline_s=left(),
             proc_root=self.proc_root,
         )
-        samples, unread = nap_loops.collect(self.reader, samples, machine=self.machine, deadline_s=left())
+        samples, tasks, unread = nap_loops.collect(
+            self.reader,
+            samples,
+            [task for shown in pictures.values() for task in shown.tasks],
+            machine=self.machine,
+            deadline_s=left(),
+        )
         readable = {pid for pid, shown in pictures.items() if shown.problem is None}
         samples = mapped_places.collect(self.reader, samples, readable, deadline_s=left())
         table = file_locks.read(self.proc_root)
@@ -157,7 +163,7 @@ class Looker:
             mpi=self._mpi(pictures, before, left()),
             at_s=round(taken - self.began, 4) if self.began is not None else 0.0,
             threads=tuple(samples),
-            tasks=tuple(task for shown in pictures.values() for task in shown.tasks),
+            tasks=tuple(tasks),
             fds=_distinct_fds((*files.servers(open_files, samples), *fds)),
             ipc=queues,
             file_locks=file_locks.complete(locks, known_paths, open_files.openers, proc_root=self.proc_root),

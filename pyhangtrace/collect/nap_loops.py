@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
 from pyhangtrace.collect.nap_source import Asked, around
@@ -18,7 +18,7 @@ from pyhangtrace.collect.procfs import read_bytes, read_stat
 from pyhangtrace.model import syscalls
 from pyhangtrace.model.kinds import FrameKind
 from pyhangtrace.model.stacks import Frame
-from pyhangtrace.model.threads import ThreadSample
+from pyhangtrace.model.threads import TaskSample, ThreadSample
 
 NAP_LOOPS_TASK = "nap loops"
 LONGEST_NAP_S = 30.0
@@ -27,6 +27,12 @@ _NAPS = frozenset({"nanosleep", "clock_nanosleep", "select", "pselect6"})
 _LARGEST_SOURCE = 1 << 20
 # In place of a file: what python -c was given, and all that programs give to exec() without a name.
 _GIVEN = "<string>"
+# As the reader of tasks says it, and the function of asyncio.
+_SLEEP = "sleep"
+_MOST_PLACES = 200  # of a process
+
+_Sample = TypeVar("_Sample", ThreadSample, TaskSample)
+_Answers = Mapping[int, Mapping[tuple[str, int], Asked]]
 
 
 def nap_loops_task(
@@ -79,7 +85,19 @@ def place(sample: ThreadSample, machine: str) -> tuple[str, int] | None:
     naps = (sample.timeout_s or 0.0) <= LONGEST_NAP_S and not sample.io_fds
     if not naps or syscalls.name(sample.syscall, machine) not in _NAPS:
         return None
-    frame: Frame | None = next((each for each in sample.frames if each.kind is FrameKind.PYTHON), None)
+    return _place_of(next((each for each in sample.frames if each.kind is FrameKind.PYTHON), None))
+
+
+def task_place(task: TaskSample) -> tuple[str, int] | None:
+    """Where a coroutine of a program awaits `asyncio.sleep` for a short time, None for another task."""
+    if task.awaits != _SLEEP or task.done or not 0.0 <= (task.wakes_in_s or 0.0) <= LONGEST_NAP_S:
+        return None
+    frames = iter(task.frames)
+    inner = next(frames, None)
+    return _place_of(next(frames, None)) if inner is not None and inner.function == _SLEEP else None
+
+
+def _place_of(frame: Frame | None) -> tuple[str, int] | None:
     if frame is None or frame.line is None or frame.file is None:
         return None
     if frame.file.startswith("<") and (frame.file != _GIVEN or frame.function != "<module>"):
@@ -88,27 +106,39 @@ def place(sample: ThreadSample, machine: str) -> tuple[str, int] | None:
 
 
 def collect(
-    reader: GuardedReader, samples: Sequence[ThreadSample], *, machine: str, deadline_s: float
-) -> tuple[list[ThreadSample], str]:
-    """The samples with `polls_for` and `polled` filled in, in the same order, and why some lack them, "" if none do."""
+    reader: GuardedReader,
+    samples: Sequence[ThreadSample],
+    tasks: Sequence[TaskSample] = (),
+    *,
+    machine: str,
+    deadline_s: float,
+) -> tuple[list[ThreadSample], list[TaskSample], str]:
+    """The same threads and tasks with `polls_for` and `polled` filled in, in the same order, and why some lack them, ""
+    if none do.
+    """
+    places = [(sample.pid, place(sample, machine)) for sample in samples]
+    task_places = [(task.pid, task_place(task)) for task in tasks]
     wanted: dict[int, dict[tuple[str, int], None]] = {}
-    for sample in samples:
-        where = place(sample, machine)
-        if where is not None:
-            wanted.setdefault(sample.pid, {})[where] = None
+    for pid, where in (*places, *task_places):
+        if where is not None and len(wanted.setdefault(pid, {})) < _MOST_PLACES:
+            wanted[pid][where] = None
     if not wanted:
-        return list(samples), ""
-    asked = {pid: list(places) for pid, places in wanted.items()}
-    answers = reader.run(NAP_LOOPS_TASK, list(asked), asked, deadline_s=deadline_s).values
-    told = [_told(sample, answers.get(sample.pid), machine) for sample in samples]
+        return list(samples), list(tasks), ""
+    asked = {pid: list(of_pid) for pid, of_pid in wanted.items()}
+    answers: _Answers = reader.run(NAP_LOOPS_TASK, list(asked), asked, deadline_s=deadline_s).values
+    told = [_told(sample, answers, where) for sample, (_, where) in zip(samples, places, strict=True)]
     unread = len(asked.keys() - answers.keys())
     of = f"{unread} process{'es' if unread > 1 else ''}"
-    return told, f"what loops of {of} that nap ask for could not be read in time" if unread else ""
+    return (
+        [
+            replace(sample, nap_unread=True) if where is not None and sample.pid not in answers else sample
+            for sample, (_, where) in zip(told, places, strict=True)
+        ],
+        [_told(task, answers, where) for task, (_, where) in zip(tasks, task_places, strict=True)],
+        f"what loops of {of} that nap ask for could not be read in time" if unread else "",
+    )
 
 
-def _told(sample: ThreadSample, answers: dict[tuple[str, int], Asked] | None, machine: str) -> ThreadSample:
-    where = place(sample, machine)
-    if answers is None:
-        return replace(sample, nap_unread=True) if where is not None else sample
-    found = answers.get(where) if where is not None else None
-    return replace(sample, polls_for=found.words, polled=found.thing) if found is not None else sample
+def _told(one: _Sample, answers: _Answers, where: tuple[str, int] | None) -> _Sample:
+    found = answers.get(one.pid, {}).get(where) if where is not None else None
+    return replace(one, polls_for=found.words, polled=found.thing) if found is not None else one

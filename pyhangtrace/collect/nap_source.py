@@ -46,7 +46,10 @@ def around(lines: Sequence[str], line: int) -> Asked | None:
     if not 0 < line <= len(lines):
         return None
     inner = _indent(lines[line - 1])
-    loop = line - 1 if _is_loop(lines[line - 1].strip()) else None
+    own = lines[line - 1].strip()
+    loop = line - 1 if _is_loop(own) else None
+    if (asked := _looks_for_file(own)) is not None:
+        return asked
     for index in range(line - 2, max(-1, line - 2 - _FARTHEST), -1):
         text = lines[index]
         if not text.strip() or text.lstrip().startswith("#") or _indent(text) >= inner:
@@ -55,13 +58,19 @@ def around(lines: Sequence[str], line: int) -> Asked | None:
         head = text.strip()
         if head.startswith(_DEFINES):
             break
-        if _LOOKS_FOR_FILE.match(head) is not None:
-            word = _WORDS.search(head)
-            name = word[0] if word is not None else ""
-            return Asked(PolledThing.FILE, _NAMES.get(name, f"while {name}()"))
+        if (asked := _looks_for_file(head)) is not None:
+            return asked
         if loop is None and _is_loop(head):
             loop = index
     return _of_loop(_block(lines, loop, line)) if loop is not None else None
+
+
+def _looks_for_file(head: str) -> Asked | None:
+    if _LOOKS_FOR_FILE.match(head) is None:
+        return None
+    word = _WORDS.search(head)
+    name = word[0] if word is not None else ""
+    return Asked(PolledThing.FILE, _NAMES.get(name, f"while {name}()"))
 
 
 def _is_loop(head: str) -> bool:

@@ -155,7 +155,8 @@ class TaskSample:
     `object` is what it waits for of asyncio's own, `lock` the asyncio.Lock among them, `holds` are locks and semaphores
     in whose `async with` it is suspended. `computes` is the future by which another thread waits for its end.
     `frames` are innermost first, from what it awaits out to the task's own coroutine; `problem` says why they
-    are not whole. `exception` is the type of the exception that ended it.
+    are not whole. `exception` is the type of the exception that ended it. `polls_for` and `polled` are those of a
+    `ThreadSample`, where a coroutine of the program naps.
     """
 
     pid: int
@@ -176,5 +177,7 @@ class TaskSample:
     holds: tuple[int, ...] = ()
     computes: int | None = None
     wakes_in_s: float | None = None
+    polls_for: str | None = None
+    polled: PolledThing | None = None
     frames: tuple[Frame, ...] = ()
     problem: str | None = None

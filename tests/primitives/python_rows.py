@@ -301,6 +301,19 @@ def _asyncio() -> list[PythonRow]:
         ),
         row("asyncio.gather", "gather of 2"),
         row("asyncio.wait_for"),
+        row(
+            "asyncio stream",
+            "StreamReader._wait_for_data",
+            "could be made ready by pid",
+            holder=Waits.SLEEP,
+            states=("idle",),
+        ),
+        row(
+            "asyncio task asking for its own end",
+            "naps in a loop that asks `done()`",
+            kinds=("condition",),
+            states=("unknown",),
+        ),
         PythonRow(name="asyncio cycle", mode="alone", members=("waiter",), waiter=Waits.POLL, proof="likely"),
         PythonRow(
             name="asyncio.to_thread",
@@ -382,6 +395,7 @@ def _healthy() -> list[PythonRow]:
         row("idle thread pool"),
         row("idle queue workers"),
         row("idle event loop", Waits.POLL),
+        row("asyncio task asking beside a server", Waits.POLL),
         row("idle process pool"),
         row("idle executor of processes"),
         row("idle consumers of a shared queue"),

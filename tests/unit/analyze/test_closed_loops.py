@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pyhangtrace.model.kinds import Confidence, Kind, State, TaskObjectKind, WaitKind
+from pyhangtrace.model.kinds import Confidence, Kind, PolledThing, State, TaskObjectKind, WaitKind
 from pyhangtrace.model.report import Report
 from pyhangtrace.model.threads import TaskObject, TaskSample, ThreadSample
 from tests.unit.analyze import builders as b
@@ -126,3 +126,47 @@ def test_permits_that_others_may_have_too_make_no_circle(limit: int | None) -> N
     assert report.verdict.state is State.IDLE
     inside = f"0{f' of {limit}' if limit else ''} permits left; in an `async with` of it: task two"
     assert any(f"of the semaphore at 0x52, {inside}" in line for line in report.waits[0].evidence)
+
+
+def napping(**changes: object) -> TaskSample:
+    """A task that naps in a loop, and asks whether something is done."""
+    frames = (b.py("sleep", "/usr/lib/python3.11/asyncio/tasks.py"), b.py("main"))
+    asked = {
+        "awaits": "sleep",
+        "wakes_in_s": 0.1,
+        "polls_for": "done()",
+        "polled": PolledThing.FUTURE,
+        "frames": frames,
+    }
+    return task("main", 0x2000, None, **{**asked, **changes})
+
+
+def test_task_that_asks_for_something_in_a_loop_that_nothing_else_wakes() -> None:
+    report = closed(napping(), task("one", 0x1000, None), left_s=0.1)
+    (wait,) = report.waits
+    assert (report.verdict.state, wait.kind, wait.holder) == (State.UNKNOWN, WaitKind.CONDITION, None)
+    assert any("asks `done()` again and again" in line for line in wait.evidence)
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        closed(napping(polls_for=None, polled=None), left_s=0.1),
+        closed(napping(), task("beat", 0x1000, None, awaits="sleep", wakes_in_s=0.3), left_s=0.1),
+        closed(napping(), signals=(2, 10), left_s=0.1),
+        closed(napping(), threads=(b.running(100, 201),), left_s=0.1),
+        report_of(napping()),
+    ],
+    ids=["asks nothing", "a timer", "a signal", "a thread", "a server"],
+)
+def test_task_that_asks_where_something_else_may_go_on(report: Report) -> None:
+    assert report.verdict.state is not State.HUNG
+    assert not any("again and again" in line for wait in report.waits for line in wait.evidence)
+
+
+@pytest.mark.parametrize(
+    ("thing", "kind"), [(PolledThing.LOCK, WaitKind.PYTHON_LOCK), (PolledThing.FILE, WaitKind.LOCK_FILE)]
+)
+def test_what_a_task_asks_for(thing: PolledThing, kind: WaitKind) -> None:
+    (wait,) = closed(napping(polled=thing), left_s=0.1).waits
+    assert wait.kind is kind

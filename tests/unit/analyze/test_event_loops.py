@@ -178,10 +178,13 @@ def awaiting_result(tid: int, future: int) -> ThreadSample:
 
 
 def closed(
-    *tasks: TaskSample, threads: tuple[ThreadSample, ...] = (), signals: tuple[int, ...] = (2,)
+    *tasks: TaskSample,
+    threads: tuple[ThreadSample, ...] = (),
+    signals: tuple[int, ...] = (2,),
+    left_s: float | None = None,
 ) -> Report:
-    """A loop that watches nothing but its own wake-up pair."""
-    loop = b.on_fd(100, fd=4, syscall=b.EPOLL, frames=LOOP)
+    """A loop that watches nothing but its own wake-up pair. `left_s`: until its first timer."""
+    loop = b.on_fd(100, fd=4, syscall=b.EPOLL, frames=LOOP, timeout_s=left_s, remaining_s=left_s)
     fds = [
         FdFacts(pid=100, fd=4, kind=FdKind.EPOLL, target="anon_inode:[eventpoll]", watches=(5,)),
         b.connection(100, 5, 70, _OWN_END),

@@ -31,6 +31,7 @@ def asked(source: str) -> Asked | None:
         ("try:\n  f()\nexcept FileExistsError:\n  g()\nNAP", None),  # beside it, and not inside
         ("while True:\n  NAP", None),
         ("except FileExistsError:\n  def f():\n    NAP", None),  # of somebody else
+        ("while not os.path.exists(p): NAP", "while exists()"),
         ("while exists:\n  NAP", None),
     ],
 )

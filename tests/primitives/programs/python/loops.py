@@ -3,6 +3,8 @@
 import asyncio
 import concurrent.futures
 import contextlib
+import os
+import socket
 import threading
 import time
 
@@ -284,6 +286,46 @@ def asyncio_lock_in_itself():
             pass
 
     in_loop(main)
+
+
+@alone("asyncio task asking for its own end")
+def asyncio_done():
+    async def main():
+        me = asyncio.current_task()
+        announce.member("waiter")
+        while not me.done():
+            await asyncio.sleep(0.2)
+
+    asyncio.run(main())
+
+
+@alone("asyncio task asking beside a server")
+def asyncio_done_server():
+    async def main():
+        server = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
+        announce.member("waiter")
+        while not asyncio.current_task().done():
+            await asyncio.sleep(0.2)
+        server.close()
+
+    asyncio.run(main())
+
+
+@alone("asyncio stream")
+def asyncio_stream():
+    here, there = socket.socketpair()
+    if os.fork() == 0:
+        announce.die_with_parent()
+        here.close()
+        holding()
+    there.close()
+
+    async def main():
+        reader, _ = await asyncio.open_connection(sock=here)
+        announce.member("waiter")
+        await reader.readexactly(1)
+
+    asyncio.run(main())
 
 
 @alone("asyncio.Lock by acquire")
