@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pyhangtrace.analyze import holders, objects
 from pyhangtrace.analyze.blocked import Blocked, Standing, changed
 from pyhangtrace.analyze.calls import Meaning
+from pyhangtrace.analyze.managers import answering
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.model.kinds import Confidence, Edge, FdKind, Kind, Role, WaitKind
 from pyhangtrace.model.open_files import FdFacts
@@ -217,16 +218,23 @@ def _peers(
         evidence.append(_OUTLIVED if left_open is Confidence.LIKELY else _LEFT_BEHIND)
     timed = facts.socket is not None and not endless
     basis = Confidence.LIKELY if timed or holders.has_timer_handler(scene, pid) else wait.basis
+    thread = answering(scene, facts) if len(others) == 1 and not writing else None
+    if thread is not None:
+        evidence.append(f"thread {thread[1]} of pid {thread[0]}, a manager of multiprocessing, answers there")
     known = bool(others)
     remote = facts.socket is not None and not ends
     return changed(
         wait,
         standing=Standing.FIRM if known or remote or facts.holders_complete else Standing.OPAQUE,
         cause=cause,
-        targets=tuple((end, 0) for end in others),
-        besides=tuple((end, 0) for end in ends) if others else (),
+        targets=(thread,) if thread is not None else tuple((end, 0) for end in others),
+        besides=tuple((end, 0) for end in ends) if others and thread is None else (),
         basis=left_open or basis,
-        holder=holders.process_holder(scene, others[0]) if len(others) == 1 else None,
+        holder=holders.thread_holder(thread)
+        if thread is not None
+        else holders.process_holder(scene, others[0])
+        if len(others) == 1
+        else None,
         candidates=tuple((end, 0) for end in others) if len(others) > 1 else (),
         edge=Edge.ANY,
         from_stdin=facts.fd == 0 and not writing and known and all(is_stranger(scene, end) for end in others),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyhangtrace.analyze import holders, python_objects
 from pyhangtrace.analyze.blocked import Blocked, Standing, changed
 from pyhangtrace.analyze.calls import Meaning, has_function, python_frames
+from pyhangtrace.analyze.managers import serving_clients
 from pyhangtrace.analyze.progress import SETTLED_S
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.model.kinds import Confidence, Edge, Kind, WaitKind
@@ -209,6 +210,22 @@ def python_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked |
             standing=Standing.OPAQUE,
             basis=Confidence.POSSIBLE,
             object=holders.lock_object(sample),
+        )
+    clients = serving_clients(scene, draft.key) if lock.kind == "python_lock" else ()
+    if clients:
+        return changed(
+            draft,
+            kind=WaitKind.PYTHON_LOCK,
+            standing=Standing.OPAQUE,
+            cause=Kind.LOCK_HELD,
+            basis=Confidence.POSSIBLE,
+            object=holders.lock_object(sample),
+            candidates=clients,
+            edge=Edge.ANY,
+            evidence=(
+                *draft.evidence,
+                "a lock of a manager of multiprocessing: any of its clients may have it",
+            ),
         )
     reused = owner is not None and owner.reused
     lost = lock.problem == holders.NO_SUCH_OWNER and not holders.changed_hands(scene, sample, lock)

@@ -22,7 +22,7 @@ from pyhangtrace.model.kinds import FdKind, Kind, WaitKind
 from pyhangtrace.model.open_files import FdFacts
 
 # Serving threads of libraries through which work arrives.
-_SERVE_OUTSIDE = frozenset({"grpc", "zmq", "libuv", "ray"})
+_SERVE_OUTSIDE = frozenset({"grpc", "zmq", "libuv", "ray", "manager server"})
 _PID = itemgetter(0)
 
 # By names of their own: before Python 3.12 each look-up of a member costs as much as a step of these loops.

@@ -150,10 +150,14 @@ def _keeps_for_a_team(there: Place | None, kind: str) -> bool:
 
 def _by_frame(frames: Sequence[Frame]) -> str | None:
     # Only while it waits for its next piece of work: a pool worker inside a task has the task's frames innermost.
+    innermost: Frame | None = None
     for frame in python_frames(frames):
+        innermost = innermost or frame
         served = _loop_of(frame.function, frame.file)
         if served is not None:
-            return served
+            # A manager's thread makes the calls of its client itself.
+            calls = short(frame.function) == "serve_client" and not path_has(innermost.file, _CONNECTION)
+            return None if calls else served
         if not _is_waiting(frame.function, frame.file):
             return None
     return None
@@ -171,6 +175,8 @@ def _is_waiting(function: str, file: str | None) -> bool:
         return False
     return any(path_has(file, tail) for tail in _WAITING_INSIDE)
 
+
+_CONNECTION = "multiprocessing/connection.py"
 
 # Frames that may lie between the kernel and the serving loop while it only waits.
 _WAITING_INSIDE = (

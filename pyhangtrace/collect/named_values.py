@@ -72,6 +72,9 @@ _NAMED: dict[str, tuple[str, ...]] = {
     "_queue_management_worker": ("pending_work_items", "pending_work_items[].future", "processes"),
     # multiprocessing.pool: what a process works on
     "worker": ("job",),
+    # multiprocessing.managers: which client a thread of the server answers
+    "serve_client": ("conn._handle",),
+    "Server.serve_client": ("conn._handle",),
     # subprocess, multiprocessing: the child that is waited for
     "Popen.wait": ("self.pid",),
     "Popen._wait": ("self.pid",),

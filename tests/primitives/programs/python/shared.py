@@ -3,13 +3,15 @@
 import concurrent.futures
 import functools
 import multiprocessing
+import multiprocessing.managers
 import os
 import signal
+import socket
 import threading
 import time
 
 import announce
-from stage import KEEP, alone, holding, is_at, thread
+from stage import KEEP, LONG_S, alone, holding, is_at, thread
 
 fork = multiprocessing.get_context("fork")
 
@@ -212,6 +214,111 @@ def shared_pipe():
     there.close()
     announce.member("waiter")
     here.recv()
+
+
+class Teller:
+    """Tells in the manager's thread for a client that it is there."""
+
+    def member(self, role):
+        announce.member(role)
+
+
+class Manager(multiprocessing.managers.SyncManager):
+    pass
+
+
+Manager.register("Teller", Teller)
+
+
+def managing(role=None):
+    announce.die_with_parent()
+    if role is not None:
+        announce.member(role)
+
+
+def manager(role=None):
+    it = Manager(ctx=fork)
+    it.start(managing, (role,))
+    return it
+
+
+def of_manager(make, hold):
+    """The process of the manager is what the waiter waits for; `keeper` has what it wants."""
+    it = make(manager("holder"))
+    ready, done = os.pipe()
+
+    def keep():
+        hold(it)
+        announce.member("keeper")
+        os.write(done, b"x")
+        time.sleep(LONG_S)
+
+    process(keep)
+    os.read(ready, 1)
+    return it
+
+
+@alone("Manager.RLock")
+def manager_rlock():
+    it = of_manager(Manager.RLock, lambda it: it.acquire())
+    announce.member("waiter")
+    it.acquire()
+
+
+@alone("Manager.Lock")
+def manager_lock():
+    it = of_manager(Manager.Lock, lambda it: it.acquire())
+    announce.member("waiter")
+    it.acquire()
+
+
+@alone("Manager.RLock of who computes")
+def manager_rlock_busy():
+    it = manager("holder").RLock()
+    ready, done = os.pipe()
+
+    def keep():
+        it.acquire()
+        announce.member("keeper")
+        os.write(done, b"x")
+        while True:
+            pass
+
+    process(keep)
+    os.read(ready, 1)
+    announce.member("waiter")
+    it.acquire()
+
+
+@alone("Manager.RLock ring")
+def manager_ring():
+    it = manager()
+    locks, teller, all_hold = (it.RLock(), it.RLock()), it.Teller(), fork.Barrier(2)
+
+    def client(number):
+        locks[number].acquire()
+        all_hold.wait()
+        teller.member(f"member{number}")
+        locks[1 - number].acquire()
+
+    process(client, 0)
+    process(client, 1)
+    signal.pause()
+
+
+@alone("idle clients of a manager")
+def manager_queue():
+    it = manager().Queue()
+
+    def client():
+        announce.member("client")
+        it.get()
+
+    process(client)
+    process(client)
+    listener = socket.create_server(("127.0.0.1", 0))
+    announce.member("waiter")
+    listener.accept()
 
 
 @alone("Process.join")
