@@ -11,8 +11,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from pyhangtrace.discover import command_lines, recognise
+from pyhangtrace.discover import command_lines, ray_jobs, recognise
 from pyhangtrace.discover.connected import Candidate, Ends, joined
+from pyhangtrace.model.kinds import Role
 from pyhangtrace.model.process_table import ProcessTable
 from pyhangtrace.model.ranks import job_identity
 
@@ -122,6 +123,10 @@ class _Finder:
         launcher = self._top_launcher(chain)
         if launcher is not None:
             return self._below_launcher(launcher, pid)
+        driven = self._ray_job(pid)
+        if driven:
+            found_by = f"{len(driven)} processes of Ray connected with each other"
+            return _Found(pid, tuple(sorted(driven)), found_by, "ray")
         root = self._climb(chain)
         by_store = self._by_identity(root, pid)
         if by_store is not None:
@@ -189,15 +194,55 @@ class _Finder:
             own = self._branch(launcher, pid)
             self.learn_environs(members)
             key = self._identity(pid)
+            driven: set[int] = set()
+            if recognise.RAYLET in names:
+                driven = self._ray_job(pid)
             members = tuple(
                 member
-                for member in members
-                if member == pid or member in own or (key is not None and self._identity(member) == key)
+                for member in dict.fromkeys((*members, *sorted(driven)))
+                if member == pid
+                or member in own
+                or member in driven
+                or (key is not None and self._identity(member) == key)
             )
         found_by = f"launcher {self._name(launcher)} {launcher} and the {len(members) - 1} processes below it"
         if launcher not in members:
             found_by = f"{len(members)} processes of one job below {self._name(launcher)} {launcher}"
         return _Found(launcher if launcher in members else pid, members, found_by, framework)
+
+    def _ray_job(self, seed: int) -> set[int]:
+        """What the connections of Ray's workers tell of the job that a worker, its child, or a driver is of; or {}."""
+        raylets = [
+            row.pid
+            for row in self._table.by_pid.values()
+            if row.comm == recognise.RAYLET and row.uid == self._table[seed].uid
+        ]
+        if not raylets:
+            return set()
+        every = self._processes_of(self._table[seed].uid)
+        self.learn_arguments(every)
+        workers = {
+            child
+            for raylet in raylets
+            for child in self._table.children(raylet)
+            if (known := recognise.title(self._arguments(child))) is not None and known[0].role is Role.RANK
+        }
+        seed = next((each for each in (seed, *self._table.ancestors(seed)) if each in workers), seed)
+        below = {each for raylet in raylets for each in (raylet, *self._table.descendants(raylet))}
+        others = [
+            each
+            for each in every
+            if each not in below
+            and not recognise.serves_ray(self._arguments(each))
+            and not recognise.boundary(self._table[each].comm, self._arguments(each))
+        ]
+        ends = self._lookup.connections([*sorted(workers), *others])
+        found = ray_jobs.crowd(seed, workers, others, ends)
+        self.learn_environs(found)
+        keys = {each: self._identity(each) for each in found}
+        if len(set(keys.values()) - {None}) > 1:  # jobs that use each other's workers
+            found = {each for each in found if each == seed or (keys[seed] and keys[each] == keys[seed])}
+        return {below for each in found for below in self._below(each)} if len(found) > 1 else set()
 
     def _branch(self, launcher: int, pid: int) -> set[int]:
         """The child of the launcher that leads to `pid`, and all below it."""

@@ -85,7 +85,9 @@ TITLES: tuple[Title, ...] = (
         pattern=re.compile(r"^sglang::detokenizer"), framework="sglang", role=Role.DETOKENIZER, worker=True
     ),
     Title(pattern=re.compile(r"^sglang::"), framework="sglang", role=Role.OTHER, worker=True),
-    Title(pattern=re.compile(r"^ray::IDLE"), framework="ray", role=Role.OTHER),
+    Title(
+        pattern=re.compile(r"^ray::(IDLE|DashboardAgent|RuntimeEnvAgent)"), framework="ray", role=Role.OTHER
+    ),
     Title(pattern=re.compile(r"^ray::"), framework="ray", role=Role.RANK),
 )
 COORDINATE = re.compile(r"_(?P<name>[A-Z_]*?[A-Z])(?P<value>\d+)")
@@ -126,6 +128,10 @@ LAUNCHER_MODULES: dict[str, str] = {
 }
 # These serve all jobs of a node: a job is told apart by its own variable, not by the parent.
 SHARED_LAUNCHERS = frozenset({"raylet", "slurmstepd"})
+
+RAYLET = "raylet"
+# Of Ray's own programs, which know all jobs of a cluster.
+_RAY_SERVICE = re.compile(r"/ray/(core/src/ray|dashboard|autoscaler|_private)/")
 
 # Never gone through on the way up: what starts people's work in general has nothing to do with this job.
 BOUNDARY_PROGRAMS = frozenset(
@@ -410,3 +416,8 @@ def multiprocessing_helper(arguments: Sequence[str]) -> bool:
 def spawned(arguments: Sequence[str]) -> bool:
     """A child of multiprocessing's spawn method."""
     return SPAWN_CHILD in arguments
+
+
+def serves_ray(arguments: Sequence[str]) -> bool:
+    """Whether a command line runs one of Ray's own services."""
+    return any(_RAY_SERVICE.search(argument) is not None for argument in arguments[:4])

@@ -18,13 +18,16 @@ JOB_VARIABLES: tuple[tuple[str, ...], ...] = (
     ("RAY_JOB_ID",),
 )
 
+# What a worker of Ray has that was started before anybody needed it.
+_NOBODYS = {"RAY_JOB_ID": "ffffffff"}
+
 
 def job_identity(values: Mapping[str, str]) -> tuple[str, ...] | None:
     """What tells a process' job from others, by its environment: ("MASTER_ADDR=...", "MASTER_PORT=..."); None if
     nothing does.
     """
     for names in JOB_VARIABLES:
-        if all(values.get(name) for name in names):
+        if all(values.get(name) and values[name] != _NOBODYS.get(name) for name in names):
             return tuple(f"{name}={values[name]}" for name in names)
     return None
 

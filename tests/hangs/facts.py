@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
+import itertools
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -86,12 +88,15 @@ class Case:
     facts: Facts
     torch: bool = False
     needs: tuple[str, ...] = ()  # commands
+    modules: tuple[str, ...] = ()  # of Python
     slow: bool = False
 
 
 def lacking(case: Case) -> str | None:
     """What a case needs and this machine does not have."""
-    return next((command for command in case.needs if shutil.which(command) is None), None)
+    commands = (command for command in case.needs if shutil.which(command) is None)
+    modules = (module for module in case.modules if importlib.util.find_spec(module) is None)
+    return next(itertools.chain(commands, modules), None)
 
 
 def hung(symptom: Kinds, cause: Kinds, **facts: object) -> Facts:

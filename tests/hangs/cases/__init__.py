@@ -1,6 +1,17 @@
 """All cases, family by family. A kind is named once."""
 
-from tests.hangs.cases import bystanders, controls, gloo, groups, ipc, locks, mpi, multiproc, timed
+from tests.hangs.cases import (
+    bystanders,
+    controls,
+    frameworks,
+    gloo,
+    groups,
+    ipc,
+    locks,
+    mpi,
+    multiproc,
+    timed,
+)
 from tests.hangs.facts import Case
 
 CASES: tuple[Case, ...] = (
@@ -12,6 +23,7 @@ CASES: tuple[Case, ...] = (
     *ipc.CASES,
     *multiproc.CASES,
     *mpi.CASES,
+    *frameworks.CASES,
     *controls.CASES,
 )
 

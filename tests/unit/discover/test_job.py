@@ -334,6 +334,62 @@ def test_ray_keeps_to_the_job(host: Host) -> None:
     assert set(host.find(701).members) == {701, 702, 704}
 
 
+def ray_cluster(host: Host) -> None:
+    """Two jobs on one cluster. Most workers were started ahead; all are connected with the directory (720)."""
+    host.add(720, 1, "/lib/ray/core/src/ray/gcs/gcs_server", comm="gcs_server")
+    host.add(700, 1, "/lib/ray/core/src/ray/raylet/raylet", comm="raylet")
+    for worker, job_id in ((701, "ffffffff"), (702, "ffffffff"), (703, "01000000"), (705, "ffffffff")):
+        host.add(worker, 700, "ray::Trainer.step", comm="ray::Trainer", RAY_JOB_ID=job_id)
+    host.add(706, 700, "ray::IDLE", comm="ray::IDLE", RAY_JOB_ID="ffffffff")
+    host.add(707, 700, "ray::DashboardAgent", comm="ray::DashboardA")
+    host.add(708, 702, "python", "helper.py", RAY_JOB_ID="ffffffff")
+    host.add(730, 1, "python", "train.py")
+    host.add(740, 1, "python", "serve.py")
+    host.add(750, 1, "redis-server")
+    for one, other in (
+        (730, 701),
+        (730, 702),
+        (730, 703),
+        (740, 705),
+        (750, 701),
+        (750, 705),
+        (707, 701),
+        (707, 705),
+    ):
+        host.talk(one, other)
+    for client in (700, 701, 702, 703, 705, 706, 707, 730, 740):
+        host.ends.setdefault(client, []).append((f"lo:{client}-gcs", "lo:gcs"))
+        host.ends.setdefault(720, []).append(("lo:gcs", f"lo:{client}-gcs"))
+
+
+@pytest.mark.parametrize("asked", [701, 703, 708, 730])
+def test_workers_of_ray_started_ahead_are_of_who_drives_them(host: Host, asked: int) -> None:
+    ray_cluster(host)
+    assert set(host.find(asked).members) == {701, 702, 703, 708, 730}
+
+
+def test_another_job_of_the_cluster(host: Host) -> None:
+    ray_cluster(host)
+    assert set(host.find(705).members) == {705, 740}
+    assert set(host.find(750).members) == {750}
+
+
+def test_jobs_of_ray_that_use_each_other_s_workers_are_kept_apart(host: Host) -> None:
+    ray_cluster(host)
+    host.variables[705]["RAY_JOB_ID"] = "02000000"
+    host.talk(701, 705)
+    assert set(host.find(703).members) == {703}
+    assert set(host.find(701).members) == {701}
+
+
+def test_programs_without_ray_are_not_asked_for_their_connections(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.add(730, 1, "python", "train.py")
+    monkeypatch.setattr(Host, "connections", lambda host, pids: pytest.fail("asked"))
+    assert set(host.find(730).members) == {730}
+
+
 @pytest.mark.parametrize("asked", [101, 110, 112, 113])
 def test_a_compiler_leads_to_whoever_builds(host: Host, asked: int) -> None:
     torchrun(host)
