@@ -15,8 +15,8 @@ from pyhangtrace.collect import (
     kernel_files,
     lock_files,
     mapped_places,
+    mpi,
     nap_loops,
-    open_mpi,
     stacks,
     threads,
 )
@@ -72,9 +72,9 @@ class Looker:
         wanted = [
             pid
             for pid, shown in pictures.items()
-            if (pid in known or open_mpi.waits_in_mpi(shown.threads)) and not shown.problem
+            if (pid in known or mpi.waits_in_mpi(shown.threads)) and not shown.problem
         ]
-        found = open_mpi.collect(self.reader, wanted, deadline_s=deadline_s) if wanted else {}
+        found = mpi.collect(self.reader, wanted, deadline_s=deadline_s) if wanted else {}
         return tuple(found[pid] for pid in sorted(found))
 
     def _kernel_files(

@@ -10,18 +10,13 @@ is looked for are pointers to objects of the right one, as large as that class s
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
-from pyhangtrace.collect.memory import Read, of_process
+from pyhangtrace.collect.memory import Read
 from pyhangtrace.collect.procfs import printable
-from pyhangtrace.collect.stacks import native_engine
 from pyhangtrace.model.groups import MpiFacts, ProcessGroupFacts
-from pyhangtrace.model.threads import ThreadSample
-
-OPEN_MPI_TASK = "open_mpi"
 
 WORLD = "MPI_COMM_WORLD"
 # MPI_COMM_WORLD itself may have been moved into the executable; the array of all communicators is nothing that a
@@ -58,28 +53,8 @@ class Symbols:
     list_class: int | None = None
 
 
-def waits_in_mpi(samples: Iterable[ThreadSample]) -> bool:
-    """Whether a process with these threads uses MPI."""
-    return any(
-        "MPI_" in frame.function[:5] or (frame.module or "").rpartition("/")[2].startswith("libmpi.so")
-        for sample in samples
-        for frame in (*sample.frames, *sample.unmerged_native)
-    )
-
-
-def open_mpi_task(
-    state: HelperState, pids: Sequence[int], argument: Any, progress: Progress
-) -> Iterator[tuple[int, Any]]:
-    """Task: (communicators, digest of the message counters) per pid; nothing for who does not run Open MPI."""
-    engine = native_engine(state)
-    for pid in pids:
-        progress(pid)
-        symbols = _symbols(engine, pid)
-        if symbols is not None:
-            yield pid, read(pid, of_process(pid), symbols)
-
-
-def _symbols(engine: Any, pid: int) -> Symbols | None:
+def symbols_of(engine: Any, pid: int) -> Symbols | None:
+    """Where its objects are told by; None if it does not run Open MPI."""
     found = engine.symbol_addresses(pid, "libmpi.so", list(_SYMBOLS))
     if not all(found):
         return None
@@ -99,11 +74,6 @@ def _symbols(engine: Any, pid: int) -> Symbols | None:
         ob1=ob1,
         list_class=list_class,
     )
-
-
-def collect(reader: GuardedReader, pids: Sequence[int], *, deadline_s: float) -> dict[int, MpiFacts]:
-    """What there is of each process."""
-    return dict(reader.run(OPEN_MPI_TASK, pids, None, deadline_s=deadline_s).values) if pids else {}
 
 
 def read(pid: int, memory: Read, symbols: Symbols) -> MpiFacts:

@@ -41,7 +41,7 @@ class Program:
 
     In ``argv`` and ``env``: ``{python}``, ``{programs}`` (their folder), ``{scratch}`` (a fresh folder),
     ``{port}`` (a free one); a word that ends in ``.c`` is compiled and replaced by the executable, one that ends in
-    ``.mpi.c`` by Open MPI's compiler.
+    ``.mpi.c`` by the compiler that belongs to the ``mpirun`` of the command.
     """
 
     argv: tuple[str, ...]

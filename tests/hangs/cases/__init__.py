@@ -9,6 +9,7 @@ from tests.hangs.cases import (
     ipc,
     locks,
     mpi,
+    mpich,
     multiproc,
     timed,
 )
@@ -23,6 +24,7 @@ CASES: tuple[Case, ...] = (
     *ipc.CASES,
     *multiproc.CASES,
     *mpi.CASES,
+    *mpich.CASES,
     *frameworks.CASES,
     *controls.CASES,
 )

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyhangtrace.collect import open_mpi
+from pyhangtrace.collect import mpi, open_mpi
 from pyhangtrace.collect.open_mpi import Symbols
 from pyhangtrace.model.kinds import FrameKind
 from pyhangtrace.model.stacks import Frame
@@ -148,6 +148,6 @@ def test_who_uses_mpi_is_told_by_its_frames() -> None:
     def sample(**frame: Any) -> ThreadSample:
         return ThreadSample(pid=1, tid=1, comm="a", frames=(Frame(kind=FrameKind.NATIVE, **frame),))
 
-    assert open_mpi.waits_in_mpi([sample(function="PMPI_Recv")])
-    assert open_mpi.waits_in_mpi([sample(function="", module="/usr/lib/libmpi.so.40.30.4")])
-    assert not open_mpi.waits_in_mpi([sample(function="poll", module="/usr/lib/libc.so.6")])
+    assert mpi.waits_in_mpi([sample(function="PMPI_Recv")])
+    assert mpi.waits_in_mpi([sample(function="", module="/usr/lib/libmpi.so.40.30.4")])
+    assert not mpi.waits_in_mpi([sample(function="poll", module="/usr/lib/libc.so.6")])

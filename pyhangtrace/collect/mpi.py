@@ -1,0 +1,45 @@
+"""What the memory of a process says of MPI, whichever it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from pyhangtrace.collect import mpich, open_mpi
+from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
+from pyhangtrace.collect.memory import of_process
+from pyhangtrace.collect.stacks import native_engine
+from pyhangtrace.model.groups import MpiFacts
+from pyhangtrace.model.threads import ThreadSample
+
+MPI_TASK = "mpi"
+_LIBRARIES = ("libmpi.so", "libmpich.so")
+
+
+def waits_in_mpi(samples: Iterable[ThreadSample]) -> bool:
+    """Whether a process with these threads uses MPI."""
+    return any(
+        "MPI_" in frame.function[:5] or (frame.module or "").rpartition("/")[2].startswith(_LIBRARIES)
+        for sample in samples
+        for frame in (*sample.frames, *sample.unmerged_native)
+    )
+
+
+def mpi_task(
+    state: HelperState, pids: Sequence[int], argument: Any, progress: Progress
+) -> Iterator[tuple[int, Any]]:
+    """Task: communicators and a digest of the message counters per pid; nothing for who runs neither of them."""
+    engine = native_engine(state)
+    for pid in pids:
+        progress(pid)
+        memory = of_process(pid)
+        symbols = open_mpi.symbols_of(engine, pid)
+        if symbols is not None:
+            yield pid, open_mpi.read(pid, memory, symbols)
+        elif (facts := mpich.find(pid, memory, proc_root=state.proc_root)) is not None:
+            yield pid, facts
+
+
+def collect(reader: GuardedReader, pids: Sequence[int], *, deadline_s: float) -> dict[int, MpiFacts]:
+    """What there is of each process."""
+    return dict(reader.run(MPI_TASK, pids, None, deadline_s=deadline_s).values) if pids else {}
