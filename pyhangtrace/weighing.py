@@ -141,6 +141,7 @@ def _watch(found: Findings, reader: GuardedReader, options: WeighOptions, progre
         mapped_files=shared,
         cgroup=kernel.cgroup_of(facts),
         memory=memory,
+        memory_alone=True,
         coverage=(
             SourceStatus(
                 source="kernel log",

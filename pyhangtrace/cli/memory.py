@@ -14,7 +14,12 @@ from pyhangtrace.cli.output import EXIT_PARTIAL, wants_color, write_all
 from pyhangtrace.model.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyhangtrace.model.evidence import Evidence
     from pyhangtrace.model.report import MemoryAnswer
+
+_SUFFIXES = (".json", ".txt", ".hang")
 
 
 @click.command(name="memory", short_help="Say what memory a job really holds.")
@@ -53,7 +58,7 @@ if TYPE_CHECKING:
     metavar="FILE",
     type=click.Path(),
     multiple=True,
-    help="Write FILE in the format of its suffix (.json .txt).",
+    help="Write FILE in the format of its suffix (" + " ".join(_SUFFIXES) + ").",
 )
 def command(
     *,
@@ -75,21 +80,36 @@ def command(
         raise click.UsageError("Missing argument 'PID...'.")
     if budget is not None and not exact:
         raise click.UsageError("--budget is for the walk of page tables, which only --exact makes")
-    files = [_check(name) for name in outputs]
-    from pyhangtrace.weighing import BUDGET_S, WeighOptions, weigh
+    files = check_memory_outputs(outputs)
+    from pyhangtrace.weighing import BUDGET_S, WeighOptions, collect
 
-    answer = weigh(
+    evidence = collect(
         wanted,
         WeighOptions(window_s=duration, exact=exact, budget_s=budget if budget is not None else BUDGET_S),
         progress=lambda message: click.echo(message, err=True),
     )
+    return deliver_memory(evidence, files, as_json=as_json)
+
+
+def check_memory_outputs(names: Sequence[str]) -> list[Path]:
+    """Resolves formats and folders before any work is done. Raises UsageError."""
+    return [_check(name) for name in names]
+
+
+def deliver_memory(evidence: Evidence, files: Sequence[Path], *, as_json: bool) -> int:
+    """Writes the answer that evidence gives, as `output.deliver`, and gives the exit code."""
+    from pyhangtrace.analyze.memory_answer import answer as answer_of
+
+    answer = answer_of(evidence)
 
     def show() -> None:
-        sys.stdout.buffer.write(_content(answer, as_json=as_json, color=wants_color()))
+        sys.stdout.buffer.write(
+            _content(".json" if as_json else ".txt", answer, evidence, color=wants_color())
+        )
         sys.stdout.buffer.flush()
 
     write_all(
-        [(path, partial(_content, answer, as_json=path.suffix == ".json", color=False)) for path in files],
+        [(path, partial(_content, path.suffix, answer, evidence, color=False)) for path in files],
         show,
         always=as_json,
     )
@@ -101,15 +121,20 @@ def command(
 
 def _check(name: str) -> Path:
     path = Path(name)
-    if path.suffix not in (".json", ".txt"):
-        raise UsageError(f"cannot tell the format of {name!r} from its suffix", "known suffixes: .json .txt")
+    if path.suffix not in _SUFFIXES:
+        known = " ".join(_SUFFIXES)
+        raise UsageError(f"cannot tell the format of {name!r} from its suffix", f"known suffixes: {known}")
     if not path.parent.is_dir():
         raise UsageError(f"cannot write {name!r}: there is no folder {str(path.parent)!r}")
     return path
 
 
-def _content(answer: MemoryAnswer, *, as_json: bool, color: bool) -> bytes:
-    if as_json:
+def _content(suffix: str, answer: MemoryAnswer, evidence: Evidence, *, color: bool) -> bytes:
+    if suffix == ".hang":
+        from pyhangtrace.model.codec import pack
+
+        return pack(evidence)
+    if suffix == ".json":
         from pyhangtrace.model.codec import memory_to_json
 
         return memory_to_json(answer)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from pyhangtrace.cli.memory import check_memory_outputs, deliver_memory
 from pyhangtrace.cli.output import (
     check_outputs,
     check_recording_outputs,
@@ -27,8 +28,8 @@ from pyhangtrace.model.errors import UsageError
 def command(
     *, file: str, as_json: bool, outputs: tuple[str, ...], fr_dump: str | None, hang_is_failure: bool
 ) -> int:
-    """Analyses evidence saved with `attach -o FILE.hang`, or a recording saved with `record -o FILE.hang`, on any
-    machine. The same evidence gives the same report, byte for byte."""
+    """Analyses evidence saved with `attach -o FILE.hang` or `memory -o FILE.hang`, or a recording saved with
+    `record -o FILE.hang`, on any machine. The same evidence gives the same report, byte for byte."""
     folder = check_folder(fr_dump)
     try:
         data = Path(file).read_bytes()
@@ -47,6 +48,10 @@ def command(
 
         deliver_recording(analyzed(evidence), check_recording_outputs(outputs), as_json=as_json)
         return 0
+    if evidence.memory_alone:
+        if folder is not None or hang_is_failure:
+            raise UsageError(f"{file!r} is of memory alone: it has no flight recorders, and tells of no hang")
+        return deliver_memory(evidence, check_memory_outputs(outputs), as_json=as_json)
     files = check_outputs(outputs)
     result = Result(report=analyze(evidence), evidence=evidence)
     deliver(result, files, as_json=as_json)

@@ -79,7 +79,7 @@ class Cost:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
     """Everything one run saw on one host. `source` is for showing the last look's stacks, and no part of what they
-    mean.
+    mean. `memory_alone`: nothing but memory was asked for, and no thread was looked at.
     """
 
     schema: str = SCHEMA
@@ -94,6 +94,7 @@ class Evidence:
     mapped_files: tuple[MappedFile, ...] = ()
     cgroup: CgroupFacts | None = None
     memory: MemoryFacts | None = None
+    memory_alone: bool = False
     gpus: tuple[GpuFacts, ...] = ()
     gpu_driver: DriverFacts | None = None
     cuda: tuple[CudaProcess, ...] = ()

@@ -59,7 +59,7 @@ def test_help_loads_nothing_heavy() -> None:
         (["memory", "1", "--exact", "--budget", "0"], 2),
         (["memory", "1", "--budget", "5"], 2),
         (["memory", "-p", "x"], 2),
-        (["memory", "1", "-o", "x.hang"], 2),
+        (["memory", "1", "-o", "x.html"], 2),
         (["memory", "1", "-o", "/nowhere/x.json"], 2),
         (["memory", "2147483646"], 5),
         (["memory", "-p", "2147483646"], 5),
@@ -231,6 +231,23 @@ def test_memory_writes_what_it_can(tmp_path: Path, capsysbinary: pytest.CaptureF
     assert code == 74
     assert shown.out == good.read_bytes() != b""
     assert b"is_a_folder.txt': Is a directory" in shown.err
+
+
+def test_an_answer_about_memory_is_saved_and_shown_again(
+    tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    bundle, page = tmp_path / "m.hang", tmp_path / "m.txt"
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as target:
+        arguments = ["memory", str(target.pid), "-d", "0", "-o", str(bundle), "-o", str(page), "--json"]
+        code = main(arguments)
+        target.kill()
+    first = capsysbinary.readouterr().out
+    assert main(["report", str(bundle)]) == code
+    assert capsysbinary.readouterr().out == page.read_bytes() != b""
+    assert main(["report", str(bundle), "--json"]) == code
+    assert capsysbinary.readouterr().out == first
+    assert main(["report", str(bundle), "--exit-code"]) == 2
+    assert main(["report", str(bundle), "-o", str(tmp_path / "m.html")]) == 2
 
 
 def test_doctor_answers_with_a_fix_for_each_no(capsys: pytest.CaptureFixture[str]) -> None:
