@@ -421,17 +421,6 @@ def map_records(pid: int, proc_root: str = "/proc") -> tuple[NDArray[np.void], l
     table. Raises OSError.
     """
 
-class PageCounts(TypedDict):
-    """Pages of the machine's size, those of zeros that nobody wrote to left out."""
-
-    present: int
-    swapped: int
-    file: int  # of a file, or shared and anonymous
-    exclusive: int  # mapped once, by this process
-    numbered: int  # as `present`; 0 without CAP_SYS_ADMIN
-    frames: int  # different ones
-    complete: bool  # False: time was over before the last range
-
 class PageUnion:
     """The physical pages of several processes, each counted once, from pagemap. `add` may be called by several threads.
 
@@ -439,11 +428,17 @@ class PageUnion:
     """
 
     def __init__(self) -> None: ...
-    def add(
-        self, pid: int, ranges: Sequence[tuple[int, int, bool]], *, budget_s: float, proc_root: str = "/proc"
-    ) -> PageCounts:
-        """Reads the pages mapped in (start, end, whether hardly anything is there), once a process. The kernel lets go
-        of the mmap lock every 2 MiB, and keeps it for a search of 4 GiB where hardly anything is there. Raises OSError.
+    def add(self, pid: int, ranges: NDArray[np.uint64], *, budget_s: float, proc_root: str = "/proc") -> bool:
+        """Reads the pages mapped in rows of start, end and whether hardly anything is there, once a process; False:
+        time was over before the last row. The kernel lets go of the mmap lock every 2 MiB, and keeps it for a search of
+        4 GiB where hardly anything is there. Raises OSError.
+        """
+
+    @property
+    def counts(self) -> NDArray[np.void]:
+        """One record for each `add`: pid, present, swapped, file (also shared and anonymous), exclusive (mapped once, by
+        this process), numbered (as present; 0 without CAP_SYS_ADMIN), frames (different ones), complete. Pages of zeros
+        that nobody wrote to are left out.
         """
 
     def unique_of(self, pid: int) -> int | None:
@@ -465,6 +460,11 @@ def smaps(pid: int, proc_root: str = "/proc") -> tuple[NDArray[np.void], list[st
 
 def smaps_rollup(pid: int, proc_root: str = "/proc") -> dict[str, int]:
     """Sums over all mappings, in bytes, keys as in SMAPS_FIELDS (those the kernel prints). Raises OSError."""
+
+def rollup_records(pids: Sequence[int], proc_root: str = "/proc") -> NDArray[np.void]:
+    """The same of several processes as a structured array of uint64: pid, and the sizes of SMAPS_FIELDS, 0 what this
+    kernel does not print; who cannot be read is left out. Loads numpy, which takes longer than to read a few of them.
+    """
 
 def status(pid: int, proc_root: str = "/proc") -> dict[str, int | str | list[int]]:
     """Selected fields of /proc/PID/status, sizes in bytes; what the kernel does not print is absent. Raises OSError.

@@ -205,20 +205,72 @@ py::dict status(int pid, const std::string& proc_root) {
   return result;
 }
 
-using Ranges = std::vector<std::tuple<std::uint64_t, std::uint64_t, bool>>;
+// What one process has, as a record of 64-bit numbers.
+struct CountRecord {
+  std::uint64_t pid, present, swapped, file, exclusive, numbered, frames, complete;
+};
+
+py::tuple count_fields() {
+  return py::make_tuple("pid", "present", "swapped", "file", "exclusive", "numbered", "frames", "complete");
+}
+
+const py::dtype& count_type() {
+  static py::gil_safe_call_once_and_store<py::dtype> type;
+  return type.call_once_and_store_result([] { return type_of(count_fields()); }).get_stored();
+}
+
+constexpr std::size_t rollup_numbers = proc::smaps_keys.size() + 1;
+
+py::tuple rollup_fields() {
+  py::list names;
+  names.append("pid");
+  for (const proc::SmapsKey& key : proc::smaps_keys) {
+    names.append(py::str(key.name.data(), key.name.size()));
+  }
+  return py::tuple(names);
+}
+
+const py::dtype& rollup_type() {
+  static py::gil_safe_call_once_and_store<py::dtype> type;
+  return type.call_once_and_store_result([] { return type_of(rollup_fields()); }).get_stored();
+}
+
+py::array rollup_records(const std::vector<int>& pids, const std::string& proc_root) {
+  std::vector<std::array<std::uint64_t, rollup_numbers>> records;
+  {
+    const py::gil_scoped_release release;
+    for (const int pid : pids) {
+      if (const auto rollup = proc::read_smaps_rollup(proc_root, pid)) {
+        auto& record = records.emplace_back();
+        record[0] = static_cast<std::uint64_t>(pid);
+        for (std::size_t i = 0; i < rollup->sizes.size(); ++i) {
+          record[i + 1] = rollup->sizes[i].value_or(0);
+        }
+      }
+    }
+  }
+  return py::array(rollup_type(), {static_cast<py::ssize_t>(records.size())}, records.data());
+}
+
+// Start, end, and whether hardly anything is there, of each.
+using Ranges = py::array_t<std::uint64_t, py::array::c_style | py::array::forcecast>;
 
 // The pages of a group of processes, each counted once.
 class PageUnion {
  public:
-  py::dict add(int pid, const Ranges& ranges, double budget_s, const std::string& proc_root) {
+  bool add(int pid, const Ranges& ranges, double budget_s, const std::string& proc_root) {
+    if (ranges.ndim() != 2 || ranges.shape(1) != 3) {
+      throw py::value_error("ranges have a start, an end, and whether hardly anything is there");
+    }
     const auto deadline = after(budget_s);
+    const auto view = ranges.unchecked<2>();
     proc::Walk walk;
     {
       const py::gil_scoped_release release;
       std::vector<proc::PageRange> wanted;
-      wanted.reserve(ranges.size());
-      for (const auto& [start, end, sparse] : ranges) {
-        wanted.push_back({start, end, sparse});
+      wanted.reserve(static_cast<std::size_t>(view.shape(0)));
+      for (py::ssize_t i = 0; i < view.shape(0); ++i) {
+        wanted.push_back({view(i, 0), view(i, 1), view(i, 2) != 0});
       }
       walk = proc::walk_pages(proc_root, pid, wanted, zero_, deadline);
       if (walk.end != proc::WalkEnd::failed) {
@@ -228,15 +280,14 @@ class PageUnion {
     if (walk.end == proc::WalkEnd::failed) {
       raise_os_error(walk.error, proc::process_path(proc_root, pid, "pagemap"));
     }
-    py::dict result;
-    result["present"] = walk.counts.present;
-    result["swapped"] = walk.counts.swapped;
-    result["file"] = walk.counts.file;
-    result["exclusive"] = walk.counts.exclusive;
-    result["numbered"] = walk.counts.numbered;
-    result["frames"] = walk.frames->size();
-    result["complete"] = walk.end == proc::WalkEnd::done;
-    return result;
+    const bool complete = walk.end == proc::WalkEnd::done;
+    counts_.push_back({static_cast<std::uint64_t>(pid), walk.counts.present, walk.counts.swapped,
+                       walk.counts.file, walk.counts.exclusive, walk.counts.numbered, walk.frames->size(),
+                       complete ? 1U : 0U});
+    return complete;
+  }
+  py::array counts() const {
+    return py::array(count_type(), {static_cast<py::ssize_t>(counts_.size())}, counts_.data());
   }
   std::uint64_t frames() const { return group_.size(); }
   std::uint64_t unique() const { return group_.unique(); }
@@ -245,6 +296,7 @@ class PageUnion {
  private:
   proc::ZeroPages zero_ = proc::ZeroPages::find();
   proc::FrameGroup group_;
+  std::vector<CountRecord> counts_;  // changed with the GIL held
 };
 
 }  // namespace
@@ -257,11 +309,13 @@ void define_procfs(py::module_& module) {
   module.def("smaps", &smaps, py::arg("pid"), py::arg("proc_root") = "/proc");
   module.def("map_records", &map_records, py::arg("pid"), py::arg("proc_root") = "/proc");
   module.def("smaps_rollup", &smaps_rollup, py::arg("pid"), py::arg("proc_root") = "/proc");
+  module.def("rollup_records", &rollup_records, py::arg("pids"), py::arg("proc_root") = "/proc");
   module.def("status", &status, py::arg("pid"), py::arg("proc_root") = "/proc");
   py::class_<PageUnion>(module, "PageUnion")
       .def(py::init<>())
       .def("add", &PageUnion::add, py::arg("pid"), py::arg("ranges"), py::kw_only(), py::arg("budget_s"),
            py::arg("proc_root") = "/proc")
+      .def_property_readonly("counts", &PageUnion::counts)
       .def("unique_of", &PageUnion::unique_of, py::arg("pid"))
       .def_property_readonly("frames", &PageUnion::frames)
       .def_property_readonly("unique", &PageUnion::unique);

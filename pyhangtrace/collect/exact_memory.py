@@ -24,6 +24,9 @@ from pyhangtrace.model.memory import ExactMemory, ExactProcess, FileShare
 from pyhangtrace.model.processes import ProcessMemory
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from pyhangtrace import _native
 
 EXACT_TASK = "exact_memory"
@@ -144,17 +147,16 @@ class _Walk:
             return replace(process, problem=_problem(error))
         return process if whole else replace(process, problem="no_time")
 
-    def _add(self, union: _native.PageUnion, pid: int, wanted: list[tuple[int, int, bool]]) -> bool:
+    def _add(self, union: _native.PageUnion, pid: int, wanted: NDArray[np.uint64]) -> bool:
         left = max(0.0, self._until - time.monotonic())
-        return union.add(pid, wanted, budget_s=left, proc_root=self._root)["complete"]
+        return union.add(pid, wanted, budget_s=left, proc_root=self._root)
 
     def _with_rollup(self, process: ExactProcess) -> ExactProcess:
         from pyhangtrace import _native
 
-        try:
-            return replace(process, pss=_native.smaps_rollup(process.pid, self._root)["pss"])
-        except (OSError, KeyError):  # gone, or before Linux 4.14: the sum of whole kilobytes will do
-            return process
+        found = _native.rollup_records([process.pid], self._root)
+        # Gone, or before Linux 4.14: the sum of whole kilobytes will do.
+        return replace(process, pss=int(found["pss"][0])) if len(found) else process
 
     def _late(self, pid: int) -> bool:
         """Whether one more walk would not be over in time: once begun it cannot be called off."""
@@ -206,25 +208,22 @@ def _files(records: Any, paths: Sequence[str]) -> tuple[FileShare, ...]:
     return tuple(found[:_MOST_FILES])
 
 
-def ranges(records: Any, *, huge: bool) -> list[tuple[int, int, bool]]:
-    """Where there is something to see: huge pages of the pool, or everything else. Memory of devices is neither."""
+def ranges(records: NDArray[np.void], *, huge: bool) -> NDArray[np.uint64]:
+    """Rows of start, end and whether hardly anything is there. Where there is something to see: huge pages of the pool,
+    or everything else. Memory of devices is neither.
+    """
+    import numpy as np
+
     from pyhangtrace import _native
 
-    of_pool = (records["shared_hugetlb"] + records["private_hugetlb"]) > 0
+    pool = records["shared_hugetlb"] + records["private_hugetlb"]
     if huge:
-        chosen = of_pool
+        chosen = pool > 0
     else:
-        chosen = ~of_pool & (records["rss"] > 0) & ((records["flags"] & _native.FLAG_PFNMAP) == 0)
-    return [
-        (start, end, (rss + pool) * _SPARSE < end - start)
-        for start, end, rss, pool in zip(
-            records["start"][chosen].tolist(),
-            records["end"][chosen].tolist(),
-            records["rss"][chosen].tolist(),
-            (records["shared_hugetlb"] + records["private_hugetlb"])[chosen].tolist(),
-            strict=True,
-        )
-    ]
+        chosen = (pool == 0) & (records["rss"] > 0) & ((records["flags"] & _native.FLAG_PFNMAP) == 0)
+    start, end = records["start"][chosen], records["end"][chosen]
+    sparse = (records["rss"] + pool)[chosen] * _SPARSE < end - start
+    return np.stack((start, end, sparse.astype(np.uint64)), axis=1)
 
 
 def _problem(error: OSError) -> str:

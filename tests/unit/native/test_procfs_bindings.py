@@ -9,7 +9,9 @@ import pickle
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from pyhangtrace import _native
 
@@ -90,30 +92,48 @@ def test_pages_that_two_map_are_one_set(tmp_path: Path) -> None:
     assert sum(one[:: mmap.PAGESIZE]) == sum(other[:: mmap.PAGESIZE])
     records, paths = _native.map_records(os.getpid())
     mine = [record for record in records if paths[int(record["path"])] == str(path)]
-    ranges = [(int(record["start"]), int(record["end"]), False) for record in mine]
-    assert sum(end - start for start, end, _ in ranges) == 2 * size
+    ranges = rows(*((int(record["start"]), int(record["end"]), 0) for record in mine))
+    assert int((ranges[:, 1] - ranges[:, 0]).sum()) == 2 * size
     union = _native.PageUnion()
-    counts = union.add(os.getpid(), ranges, budget_s=60)
-    assert counts["complete"]
+    assert union.add(os.getpid(), ranges, budget_s=60)
+    (counts,) = union.counts
+    assert (counts["pid"], counts["complete"]) == (os.getpid(), 1)
     assert counts["present"] * mmap.PAGESIZE == 2 * size
     assert counts["file"] == counts["present"]
     if not counts["numbered"]:
         pytest.skip("frames are shown with CAP_SYS_ADMIN only")
     assert counts["frames"] * mmap.PAGESIZE == size
     assert (union.frames, union.unique, union.unique_of(os.getpid())) == (counts["frames"],) * 3
-    again = union.add(os.getpid(), ranges[:1], budget_s=60)
+    union.add(os.getpid(), ranges[:1], budget_s=60)
+    again = union.counts[1]
     assert union.frames == counts["frames"]
     assert union.unique == counts["frames"] - again["frames"]
 
 
+def rows(*ranges: tuple[int, int, int]) -> NDArray[np.uint64]:
+    return np.array(ranges, np.uint64)
+
+
 def test_a_walk_ends_with_its_budget() -> None:
     union = _native.PageUnion()
-    counts = union.add(os.getpid(), [(0, 1 << 46, False)], budget_s=0)
-    assert not counts["complete"]
-    assert counts["present"] == 0
+    assert not union.add(os.getpid(), rows((0, 1 << 46, 0)), budget_s=0)
+    (counts,) = union.counts
+    assert (counts["complete"], counts["present"]) == (0, 0)
     assert union.unique_of(os.getpid() + 1) is None
     with pytest.raises(FileNotFoundError):
-        union.add(2**30, [(0, 4096, False)], budget_s=1)
+        union.add(2**30, rows((0, 4096, 0)), budget_s=1)
+    with pytest.raises(ValueError, match="a start, an end"):
+        union.add(os.getpid(), np.zeros((2, 2), np.uint64), budget_s=1)
+    assert len(union.counts) == 1
+
+
+def test_rollups_of_several_as_records() -> None:
+    records = _native.rollup_records([os.getpid(), 2**30, os.getpid()])
+    assert records["pid"].tolist() == [os.getpid()] * 2
+    alone = _native.smaps_rollup(os.getpid())
+    assert records.dtype.names == ("pid", *_native.SMAPS_FIELDS[len(_native.MAP_FIELDS) :])
+    assert int(records["rss"][0]) == pytest.approx(alone["rss"], rel=0.05)
+    assert len(_native.rollup_records([])) == 0
 
 
 def test_rollup_and_status_agree_with_smaps() -> None:
