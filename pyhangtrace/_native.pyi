@@ -473,6 +473,11 @@ def status(pid: int, proc_root: str = "/proc") -> dict[str, int | str | list[int
     rss_shmem, vm_swap, vm_pte, vm_lck, vm_pin, hugetlb, voluntary_switches, involuntary_switches, kernel_thread.
     """
 
+def mmap_lock_writers(btf_path: str = "/sys/kernel/btf/vmlinux") -> dict[int, int]:
+    """Of each process whose memory map is locked to be changed, the thread that has the lock, by the kernel's own word
+    (a BPF iterator; no lock is taken). Empty where that cannot be had: no privilege, an id namespace, before Linux 5.8.
+    """
+
 # Names of the fields of a record of maps, and of smaps, which has them all; `path` indexes the list of paths, `flags` is a sum of the FLAG_ constants.
 MAP_FIELDS: tuple[str, ...]
 SMAPS_FIELDS: tuple[str, ...]

@@ -13,7 +13,6 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from pyhangtrace import __version__
-from pyhangtrace.analyze.memory_answer import answer
 from pyhangtrace.collect import exact_memory, kernel, loading, maps, mmap_lock, procfs, smaps
 from pyhangtrace.collect.guarded import GuardedReader
 from pyhangtrace.collect.memory_facts import MemoryWatch
@@ -25,7 +24,6 @@ from pyhangtrace.model.errors import NotPermitted
 from pyhangtrace.model.evidence import Cost, Evidence, JobFacts, Look, SourceStatus
 from pyhangtrace.model.kinds import SourceState
 from pyhangtrace.model.memory import ExactMemory, MemoryCounters
-from pyhangtrace.model.report import MemoryAnswer
 
 _STEP_S = 1.0
 _FILES_S = 0.3
@@ -46,20 +44,6 @@ class WeighOptions:
     budget_s: float = BUDGET_S
 
 
-def weigh(
-    pids: Sequence[int],
-    options: WeighOptions | None = None,
-    *,
-    progress: Progress | None = None,
-    proc_root: str = procfs.PROC,
-) -> MemoryAnswer:
-    """Finds the job of these processes and says what memory it holds, and whether memory holds it up.
-
-    Raises NoSuchProcess (also for a kernel thread), NotPermitted, UsageError (ourselves).
-    """
-    return answer(collect(pids, options or WeighOptions(), progress=progress, proc_root=proc_root))
-
-
 def collect(
     pids: Sequence[int],
     options: WeighOptions,
@@ -67,7 +51,11 @@ def collect(
     progress: Progress | None = None,
     proc_root: str = procfs.PROC,
 ) -> Evidence:
-    """The evidence for that: no threads in it, and counters of memory at the begin and the end of the window."""
+    """Finds the job of these processes, and gives the evidence of what memory it holds and whether memory holds it up:
+    no threads in it, and counters of memory at the begin and the end of the window.
+
+    Raises NoSuchProcess (also for a kernel thread), NotPermitted, UsageError (ourselves).
+    """
     began, cpu_before = time.monotonic(), time.process_time()
     with GuardedReader(TASKS, proc_root=proc_root) as reader:
         found = begin(pids, reader, proc_root)

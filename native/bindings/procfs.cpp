@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "bindings/convert.hpp"
+#include "map_locks/writers.hpp"
 #include "memory/process_reader.hpp"
 #include "proc/files.hpp"
 #include "proc/map_records.hpp"
@@ -319,6 +320,8 @@ void define_procfs(py::module_& module) {
       .def("unique_of", &PageUnion::unique_of, py::arg("pid"))
       .def_property_readonly("frames", &PageUnion::frames)
       .def_property_readonly("unique", &PageUnion::unique);
+  module.def("mmap_lock_writers", &map_locks::read_writers, py::arg("btf_path") = "/sys/kernel/btf/vmlinux",
+             py::call_guard<py::gil_scoped_release>());
   module.attr("MAP_FIELDS") = map_fields();
   module.attr("SMAPS_FIELDS") = record_fields();
   module.attr("FLAG_READ") = proc::map_read;

@@ -79,7 +79,7 @@ def _progress(mask: str, files: list[LoadedFile], window: Window, *, stays: bool
         done, left = in_memory, total - in_memory if stays else None
         have = f"{size(in_memory)} of {size(total)} are in memory"
         if left is None:
-            have += ", which it does not stay in"
+            have += ", and what is read does not stay there"
     else:
         ends = [(file.size, max((end for _, _, end in file.positions), default=0)) for file in current]
         done = sum(end for _, end in ends)

@@ -103,6 +103,7 @@ def weigh(scene: Scene, *, dead_of_oom: bool = False) -> MemoryReport:
         pss_sum=held.pss if held is not None else None,
         hugetlb=sums.hugetlb_max if sums is not None and sums.hugetlb else None,
         page_tables=sums.page_tables if sums is not None else None,
+        merged=sums.merged or None if sums is not None else None,
         files=_files(scene),
         oom=case.killed,
         books=books(

@@ -13,14 +13,15 @@ from dataclasses import dataclass, replace
 
 from pyhangtrace.analyze.scene import Scene
 from pyhangtrace.model.kinds import MemoryMode, Role
-from pyhangtrace.model.memory import ExactMemory
+from pyhangtrace.model.memory import ExactMemory, MemoryFacts
 from pyhangtrace.model.processes import ProcessFacts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sums:
     """Over all members. `shared` is of files and shared memory, `hugetlb` of the pool, which RSS leaves out; `anon_low`
-    and `shared_low` are what cannot be fewer pages, `unread` the part of `shared` of those whose mappings are unknown.
+    and `shared_low` are what cannot be fewer pages, `merged` what may be there once and not often by KSM, `unread` the
+    part of `shared` of those whose mappings are unknown.
     """
 
     rss: int
@@ -33,6 +34,7 @@ class Sums:
     hugetlb: int
     hugetlb_max: int
     page_tables: int
+    merged: int
     processes: int
     mappers: int  # processes that map about as much as the one that maps most
     mappers_rss: int
@@ -93,11 +95,12 @@ def add_up(scene: Scene, members: Iterable[ProcessFacts]) -> Sums | None:
             unread += own_shared
     if not count:
         return None
+    merged = _merged(facts)
     alike = [own_rss for own_shared, own_rss in maps if own_shared * 2 >= shared_max]
     return Sums(
         rss=rss,
         anon=anon,
-        anon_low=_different(owners),
+        anon_low=max(0, _different(owners) - merged),
         shared=shared,
         shared_max=shared_max,
         shared_low=shared_low,
@@ -105,10 +108,20 @@ def add_up(scene: Scene, members: Iterable[ProcessFacts]) -> Sums | None:
         hugetlb=hugetlb,
         hugetlb_max=hugetlb_max,
         page_tables=page_tables,
+        merged=merged,
         processes=count,
         mappers=len(alike),
         mappers_rss=sum(alike),
     )
+
+
+def _merged(facts: MemoryFacts | None) -> int:
+    """Anonymous memory of members that may be counted often and be there once, since its pages are alike."""
+    if facts is None or facts.merged_saves is None:
+        return 0
+    own = sum(amount for _, amount in facts.merged)
+    # Of whom it may not be seen it may be all that is saved anywhere.
+    return min(facts.merged_saves, own) if facts.merged else facts.merged_saves
 
 
 def _different(owners: list[tuple[ProcessFacts, int]]) -> int:

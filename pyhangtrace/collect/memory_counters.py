@@ -11,6 +11,8 @@ from pyhangtrace.collect.paging import numbers, paging
 from pyhangtrace.collect.procfs import PROC, fields, kilobytes, read_text
 from pyhangtrace.model.memory import MemoryCounters, PagingCounters, ProcessCounters, StallCounters
 
+KSM = "/sys/kernel/mm/ksm"
+
 _TOTAL = re.compile(r"^(some|full) .*total=(\d+)", re.MULTILINE)
 _MAJOR_FAULTS_AT = 9  # behind the name, in /proc/PID/stat: field 12
 
@@ -69,6 +71,22 @@ def hugetlb_in_use(proc_root: str = PROC) -> int | None:
     if pool is None or free is None or page is None:
         return None
     return max(0, pool - free * page)
+
+
+def merged_saves(folder: str = KSM) -> int | None:
+    """Bytes that the machine has less in use as alike pages are kept once; None where there are none such."""
+    sharing = _number((read_text(f"{folder}/pages_sharing") or "").strip())
+    return sharing * os.sysconf("SC_PAGE_SIZE") if sharing else None
+
+
+def merged(pids: Iterable[int], proc_root: str = PROC) -> tuple[tuple[int, int], ...]:
+    """(pid, bytes of it that are such pages), where that is told (Linux 5.19) and may be seen."""
+    found = []
+    for pid in pids:
+        pages = _number((read_text(f"{proc_root}/{pid}/ksm_merging_pages") or "").strip())
+        if pages is not None:
+            found.append((pid, pages * os.sysconf("SC_PAGE_SIZE")))
+    return tuple(found)
 
 
 def _number(text: str | None) -> int | None:

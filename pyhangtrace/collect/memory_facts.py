@@ -55,6 +55,7 @@ class MemoryWatch:
         """
         shown = tuple(shown)
         wanted = {(file.device, file.inode) for file in shown}
+        saves = memory_counters.merged_saves()
         last = self._read(round(self._clock() - self._began, 4))
         return MemoryFacts(
             counters=(self._first, last),
@@ -81,6 +82,8 @@ class MemoryWatch:
             ),
             exact=exact,
             hugetlb_in_use=memory_counters.hugetlb_in_use(self._proc_root),
+            merged_saves=saves,
+            merged=memory_counters.merged(self._pids, self._proc_root) if saves else (),
         )
 
     def _read(self, at_s: float) -> MemoryCounters:

@@ -10,6 +10,7 @@ from pyhangtrace.collect.procfs import PROC, numbers
 from pyhangtrace.collect.threads import lock_keeper, read_thread
 
 MMAP_LOCK_TASK = "mmap_lock"
+WRITERS_TASK = "mmap_lock_writers"
 _MOST_THREADS = 1024
 
 
@@ -29,14 +30,30 @@ def mmap_lock_task(
         yield pid, (seen["error"], seen["error_tid"])
 
 
+def writers_task(
+    state: HelperState, pids: Sequence[int], argument: Any, progress: Progress
+) -> Iterator[tuple[int, Any]]:
+    """Task: the thread that the kernel says has the lock of each to change its map; None where it does not say."""
+    from pyhangtrace import _native
+
+    writers = _native.mmap_lock_writers() if state.proc_root == PROC else {}
+    for pid in pids:
+        yield pid, writers.get(pid)
+
+
 def locked(reader: GuardedReader, pids: Sequence[int], *, deadline_s: float) -> dict[int, int | None]:
-    """Those whose memory map is locked, and the thread that sleeps with the lock, or waits for it."""
+    """Those whose memory map is locked, and the thread that has the lock: by the kernel's word where it can be had,
+    else the one that sleeps as who has it does, or waits for it.
+    """
     answers = reader.run(MMAP_LOCK_TASK, pids, deadline_s=deadline_s)
     found: dict[int, int | None] = {
         pid: tid for pid, (why, tid) in answers.values.items() if why == MMAP_LOCK_HELD
     }
     # The reader has come to the lock before, and will not go there again: the states of the threads still tell.
     found.update({pid: _keeper(pid) for pid, why in answers.problems.items() if why == MMAP_LOCK_HELD})
+    if found:
+        told = reader.run(WRITERS_TASK, list(found), deadline_s=deadline_s).values
+        found.update({pid: tid for pid, tid in told.items() if tid is not None})
     return found
 
 

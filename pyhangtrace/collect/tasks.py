@@ -70,6 +70,7 @@ TASKS: dict[str, Task] = {
     smaps.ROLLUP_TASK: smaps.rollup_task,
     exact_memory.EXACT_TASK: exact_memory.exact_task,
     mmap_lock.MMAP_LOCK_TASK: mmap_lock.mmap_lock_task,
+    mmap_lock.WRITERS_TASK: mmap_lock.writers_task,
     shm_space.SHM_SPACE_TASK: shm_space.shm_space_task,
     loading.OPEN_FILES_TASK: loading.open_files_task,
     loading.SHARDS_TASK: loading.shards_task,

@@ -180,3 +180,7 @@ class MemoryFacts:
     driver: tuple[tuple[int, int], ...] = ()  # pid, bytes mapped of devices, by name
     exact: ExactMemory | None = None
     hugetlb_in_use: int | None = None
+    # Of pages that are alike KSM keeps one. Bytes that this saves on the machine, None where it does nothing; and pid,
+    # bytes of its anonymous memory that are such pages.
+    merged_saves: int | None = None
+    merged: tuple[tuple[int, int], ...] = ()

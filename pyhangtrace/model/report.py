@@ -406,7 +406,8 @@ class MemoryReport:
 
     `explanation` is one line about the sum of RSS. `shared` and `unique` are parts of what the group holds that several
     members or a single one have, `outsiders` what processes outside of the job are counted for in PSS; they are known
-    where page tables were read, and `complete` says whether of all members.
+    where page tables were read, and `complete` says whether of all members. `merged` is anonymous memory that is in
+    RSS often and may be there once, since its pages are alike (KSM).
     """
 
     verdict: MemoryVerdict
@@ -430,6 +431,7 @@ class MemoryReport:
     pss_sum: int | None = None
     hugetlb: int | None = None
     page_tables: int | None = None
+    merged: int | None = None
     files: tuple[MemoryFile, ...] = ()
     oom: tuple[OomVictim, ...] = ()
     books: CgroupBooks | None = None

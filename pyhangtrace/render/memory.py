@@ -107,6 +107,11 @@ def _group(memory: MemoryReport) -> Iterator[Row]:
         )
     if memory.hugetlb:
         yield Row(label="huge pages", lines=(f"{size(memory.hugetlb)} at least, which RSS leaves out",))
+    if memory.merged:
+        yield Row(
+            label="alike pages",
+            lines=(f"{size(memory.merged)} of RSS may be there once, and not for each that has it (KSM)",),
+        )
     if memory.page_tables:
         yield Row(label="page tables", lines=(f"{size(memory.page_tables)} on top of it",))
 

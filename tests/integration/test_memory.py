@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import json
+import mmap
 import os
 import signal
 import subprocess
@@ -17,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from pyhangtrace import _native
 from tests.integration.bad_targets import (
     TARGETS,
     await_that,
@@ -29,7 +32,7 @@ MIB = 1 << 20
 MEMORY = Path("/sys/fs/cgroup/memory")
 
 
-def memory_of(pid: int, *options: str) -> dict[str, Any]:
+def memory_of(pid: int | str, *options: str) -> dict[str, Any]:
     """The answer, which must be whole JSON with one of the codes that go with one."""
     began = time.monotonic()
     done = subprocess.run(
@@ -295,6 +298,9 @@ def test_a_mmap_lock_that_is_held_for_ever(tmp_path: Path) -> None:
                     int(folder.name): (folder / "comm").read_text().strip()
                     for folder in Path(f"/proc/{target.pid}/task").iterdir()
                 }
+                writers = _native.mmap_lock_writers()
+                if writers:  # where programs may be loaded, the kernel says it itself
+                    assert names[writers[target.pid]] == "unmapper"
                 for options in ((), ("--exact",)):
                     answer = memory_of(target.pid, *options)
                     (process,) = answer["processes"]
@@ -322,6 +328,59 @@ def left_over() -> list[str]:
             if b"pyhangtrace" in command:
                 found.append(folder.name)
     return found
+
+
+_ALIKE = """
+    import mmap, sys
+    memory = mmap.mmap(-1, 32 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory.madvise(mmap.MADV_NOHUGEPAGE)
+    memory.madvise(mmap.MADV_MERGEABLE)
+    for page in range(0, len(memory), mmap.PAGESIZE):
+        memory[page : page + 8] = page.to_bytes(8, "little")
+    print("ready", flush=True)
+    sys.stdin.read()
+"""
+KSM = Path("/sys/kernel/mm/ksm")
+
+
+@pytest.fixture
+def merging() -> Iterator[None]:
+    """The kernel looks for pages that are alike, and no longer does it afterwards."""
+    if os.geteuid() != 0 or not (KSM / "run").exists():
+        pytest.skip("needs root and KSM")
+    with (KSM / "run").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # whoever tests here at the same time waits
+        before = {name: (KSM / name).read_text() for name in ("sleep_millisecs", "pages_to_scan", "run")}
+        if before["run"].strip() != "0":
+            pytest.skip("KSM is in use here")
+        try:
+            for name, value in (("sleep_millisecs", "5"), ("pages_to_scan", "4000"), ("run", "1")):
+                (KSM / name).write_text(value)
+            yield
+        finally:
+            (KSM / "run").write_text("2")
+            for name, value in before.items():
+                (KSM / name).write_text(value)
+
+
+@pytest.mark.root
+def test_pages_that_the_kernel_has_merged_count_once_in_the_lower_end(merging: None) -> None:
+    size = 32 * MIB
+    with started(_ALIKE) as one, started(_ALIKE) as other:
+        if not Path(f"/proc/{one.pid}/ksm_merging_pages").exists():
+            pytest.skip("the kernel does not tell of processes")
+        await_that(
+            "merged pages",
+            lambda: int((KSM / "pages_sharing").read_text()) * mmap.PAGESIZE > size * 0.9,
+        )
+        both = f"{one.pid},{other.pid}"
+        quick = memory_of(both, "-d", "0")["memory"]
+        exact = memory_of(both, "-d", "0", "--exact")["memory"]
+    assert quick["merged"] > size * 0.9
+    assert quick["rss_sum"] > 2 * size
+    if exact["mode"] == "pfn_union":
+        assert quick["group_low"] <= exact["group_low"] <= quick["group_high"]
+        assert exact["group_low"] < 2 * size
 
 
 _BOOKS = """

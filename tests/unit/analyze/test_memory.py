@@ -62,6 +62,23 @@ def test_eight_ranks_that_map_one_file() -> None:
     assert "8 x 18 GB = 146 GB is one set of pages" in memory.summary
 
 
+def test_alike_pages_are_not_counted_twice_in_the_lower_end() -> None:
+    """By KSM, also of processes that an execve lies between."""
+    sizes = [maps_file(0, anon=2 * GIB)] * 2
+    read = ((100, 0), (101, 0))
+    for facts, low in (
+        (MemoryFacts(mapped_twice=read), 4 * GIB),
+        (MemoryFacts(mapped_twice=read, merged_saves=GIB, merged=((100, GIB), (101, GIB))), 3 * GIB),
+        (MemoryFacts(mapped_twice=read, merged_saves=9 * GIB, merged=((100, GIB),)), 3 * GIB),
+        # It may not be seen whose they are.
+        (MemoryFacts(mapped_twice=read, merged_saves=GIB), 3 * GIB),
+    ):
+        memory = memory_of(*sizes, memory=facts)
+        assert memory.group_low == low
+        assert memory.group_high == 4 * GIB
+        assert memory.merged == (4 * GIB - low or None)
+
+
 def test_small_helpers_are_not_counted_among_those_that_map() -> None:
     memory = memory_of(*[maps_file(16 * GIB)] * 8, maps_file(0, anon=GIB // 8), mapped=(WEIGHTS,))
     assert "8 x 18 GB = 146 GB is one set of pages mapped 8 times" in memory.summary

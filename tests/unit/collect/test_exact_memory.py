@@ -210,11 +210,13 @@ def test_the_pool_of_huge_pages_is_in_no_rss_and_in_the_union_once(huge_pool: No
     with program(_HUGE) as parent:
         (child,) = Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()
         found = walk(parent.pid, int(child))
+        by_hand = len(frames_by_hand(parent.pid) | frames_by_hand(int(child))) * mmap.PAGESIZE
         in_use = hugetlb_in_use()
         assert parent.stdin is not None
         parent.stdin.close()
         parent.wait(30)
     assert found.hugetlb_frames == 8 * MIB
+    assert frames_of(found) == pytest.approx(by_hand, rel=0.001)
     assert [process.hugetlb for process in found.processes] == [8 * MIB, 8 * MIB]
     assert all((process.rss or 0) < frames_of(found) for process in found.processes)
     assert in_use is not None
@@ -278,15 +280,21 @@ def frames_by_hand(pid: int) -> set[int]:
 
 def test_it_is_the_union_that_the_kernels_documentation_describes() -> None:
     path = Path(f"/dev/shm/hangtrace-test-{os.getpid()}")
+    memfd = os.memfd_create("weights")
     try:
         path.write_bytes(b"x" * SIZE)
+        os.write(memfd, b"x" * SIZE)
         with contextlib.ExitStack() as stack:
             pids = [stack.enter_context(program(_MAPS, str(path), str(SIZE))).pid for _ in range(4)]
+            weights = ("memfd", str(SIZE), f"/proc/{os.getpid()}/fd/{memfd}")
+            pids += [stack.enter_context(program(_MAPS, *weights)).pid for _ in range(2)]
             pids += stack.enter_context(forked(SIZE // 8, 2, _MADV_NOHUGEPAGE))
+            pids += stack.enter_context(forked(SIZE // 8, 1, _MADV_HUGEPAGE))
             found = frames_of(walk(*pids))
             by_hand = len(set().union(*map(frames_by_hand, pids))) * mmap.PAGESIZE
     finally:
         path.unlink()
+        os.close(memfd)
     assert found == pytest.approx(by_hand, rel=0.001)
 
 
