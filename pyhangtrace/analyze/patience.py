@@ -76,9 +76,11 @@ def _until(wanted_s: float, window_s: float) -> float:
 
 
 def _ends_a_nap(waits: Mapping[Key, Blocked], finding: Finding, left_s: float) -> bool:
-    if finding.state not in (State.HUNG, State.UNKNOWN):
-        return False
-    told = [key for key in (*finding.chain, *finding.cycle, *finding.victims) if key in waits]
+    if finding.state in (State.HUNG, State.UNKNOWN):
+        told = [key for key in (*finding.chain, *finding.cycle, *finding.victims) if key in waits]
+    else:
+        # But for that one these would be a hang.
+        told = [key for key, wait in waits.items() if wait.helped]
     naps = {nap for key in told for nap in waits[key].bystanders}
     return any((waits[nap].lasts_s or 0.0) <= left_s for nap in naps if nap in waits) and left_s > 0
 

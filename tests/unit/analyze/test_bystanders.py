@@ -93,6 +93,15 @@ def test_one_waits_for_who_wakes_up_soon() -> None:
         assert more_time_wanted(beside(circle, nap(slept=4.0, left=1.5))) == 0.0
 
 
+def test_one_looks_on_where_only_a_nap_keeps_a_lock_from_being_kept_for_good() -> None:
+    """A thread wants a plain lock of one that sleeps for an hour, beside one that naps and one that works."""
+    wants = b.on_python_lock(100, 201, owner=202)
+    keeps = b.asleep(100, 202, seconds=3600.0, left=3500.0, asleep_for_s=100.0)
+    evidence = beside((wants, keeps), nap(slept=11.0, left=1.5), b.running(100, 204))
+    assert analyze(evidence).verdict.state is not State.HUNG
+    assert more_time_wanted(evidence) > 1.5
+
+
 def test_that_another_thread_moves_does_not_make_such_a_circle_a_healthy_one() -> None:
     report = analyze(beside(plain_locks(), nap(slept=11.0, left=30.0), b.running(100, 204), window=3.0))
     assert report.verdict.state is State.UNKNOWN
