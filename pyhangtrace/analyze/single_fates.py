@@ -278,6 +278,16 @@ def _belong_together(scene: Scene, pid: int, other: int) -> bool:
     return one is not None and two is not None and one.comm == two.comm
 
 
+def _pauses_for_good(world: World, key: Key) -> bool:
+    """Whether it waits for signals of which none has a handler: nothing but its end comes of those."""
+    wait = world.waits[key]
+    if wait.kind is not WaitKind.POLL or wait.object.name != "signal":
+        return False
+    sample = world.scene.thread(key)
+    pauses = sample is not None and world.scene.syscall(sample) == "pause"
+    return pauses and holders.handled_signals(world.scene, key[0]) == frozenset()
+
+
 def waiting_for_idle(world: World, wait: Blocked, via: Key) -> Fate:
     """Who waits for somebody that waits for work from outside: is that how things should be?"""
     scene = world.scene
@@ -291,6 +301,8 @@ def waiting_for_idle(world: World, wait: Blocked, via: Key) -> Fate:
         return Fate.UNKNOWN
     if world.waits[via].own_end and any(_may_act(world, each) for each in world.waits[via].candidates):
         # The other end is in the same process: whoever is about to act there may be the one to write.
+        return Fate.UNKNOWN
+    if wait.kind in _TURNS and _pauses_for_good(world, via):
         return Fate.UNKNOWN
     if wait.kind in _TURNS and via in world.reach.listening and scene.who.rank(wait.key[0]) is None:
         return Fate.IDLE if _belong_together(scene, wait.key[0], via[0]) else Fate.UNKNOWN

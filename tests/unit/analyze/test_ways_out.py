@@ -19,7 +19,7 @@ from tests.unit.analyze import builders as b
 PROVEN, LIKELY = Confidence.PROVEN, Confidence.LIKELY
 USR1, ALRM, INT = 10, 14, 2
 MONOTONIC, PROCESS_CPU = 1, 2
-RT_SIGTIMEDWAIT = 128
+PAUSE, RT_SIGTIMEDWAIT = 34, 128
 
 
 def nap(pid: int, tid: int | None = None, *, slept: float = 11.0, left: float = 30.0) -> ThreadSample:
@@ -300,3 +300,18 @@ def test_an_alarm_with_a_handler_may_end_a_circle_of_mutexes(slept: float, state
     threads = [replace(thread, asleep_for_s=slept) for thread in circle()]
     verdict = verdict_of(*threads, alarm_s=20.0, signals_caught=(ALRM,))
     assert (verdict.state, verdict.confidence is PROVEN) == (state, False)
+
+
+@pytest.mark.parametrize(
+    ("caught", "state"), [((), State.UNKNOWN), ((USR1,), State.IDLE)], ids=["no handler", "handler"]
+)
+def test_who_pauses_with_a_lock_and_has_no_handler_is_not_waiting_for_work(
+    caught: tuple[int, ...], state: State
+) -> None:
+    pauses = b.sleeper(101, syscall=PAUSE, frames=(b.native("pause", "libc.so.6"),))
+    waits = b.sleeper(100, syscall=b.FLOCK, args=(7, 2, 0, 0, 0, 0))
+    locks = [FileLock(kind="flock", access="write", pid=101, device=1, inode=7, waiters=(100,))]
+    fds = [FdFacts(pid=100, fd=7, kind=FdKind.FILE, target="/c/f", inode=7)]
+    processes = [b.process(100), b.process(101, signals_caught=caught)]
+    verdict = analyze(b.evidence(processes, b.twice(waits, pauses, fds=fds, file_locks=locks))).verdict
+    assert verdict.state is state
