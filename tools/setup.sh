@@ -65,6 +65,7 @@ look_for_system_packages() {
         has_header doctest/doctest.h || required+=(doctest-dev)
         has_browser || optional+=(chromium chromium-driver)
         command -v musl-gcc >/dev/null || optional+=(musl-tools) # programs linked with musl
+        command -v tmux >/dev/null || optional+=(tmux) # a terminal for the live view
         command -v mpicc.openmpi >/dev/null || optional+=(openmpi-bin libopenmpi-dev) # ranks of MPI
     fi
 }

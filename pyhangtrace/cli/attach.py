@@ -45,6 +45,12 @@ from pyhangtrace.cli.recorders import check_folder, fr_dump_option, write_dumps
     help="Ask NCCL's RAS service, which knows the ranks of all hosts: where nothing speaks against it (safe), also "
     "where only nothing is known against it (ask), or in any case: in some releases a query can end the job.",
 )
+@click.option("--live", is_flag=True, help="Stay, and show each second what every rank does.")
+@click.option(
+    "--plain",
+    is_flag=True,
+    help="With --live: a line of text each second instead of a screen; --json: a JSON object each.",
+)
 @click.option("--exit-code", "hang_is_failure", is_flag=True, help="Return 1 if a hang was found.")
 def command(
     *,
@@ -58,6 +64,8 @@ def command(
     allow_stop: bool,
     lines: bool,
     ras: str,
+    live: bool,
+    plain: bool,
     hang_is_failure: bool,
 ) -> int:
     """Finds the job that PID belongs to (any rank, launcher or engine process of it), looks twice, and says
@@ -68,6 +76,17 @@ def command(
     wanted = tuple(dict.fromkeys((*pids, *more)))
     if not wanted:
         raise click.UsageError("Missing argument 'PID...'.")
+    if live:
+        refused = {"-o": outputs, "-d": duration is not None, "--fr-dump": fr_dump}
+        refused |= {"--allow-stop": allow_stop, "--lines": lines, "--exit-code": hang_is_failure}
+        for option, given in refused.items():
+            if given:
+                raise click.UsageError(f"{option} does not go with --live.")
+        from pyhangtrace.cli.live import follow
+
+        return follow(wanted, plain=plain, as_json=as_json, bpf=not no_bpf)
+    if plain:
+        raise click.UsageError("--plain goes with --live.")
     files = check_outputs(outputs)
     folder = check_folder(fr_dump)
     from pyhangtrace.collect.ras_gate import RasMode

@@ -50,6 +50,11 @@ class SteppingJob:
         self._tell("restart")
         self.ranks = self._told_ranks()
 
+    def restart_hung(self) -> None:
+        """The same for ranks that hang."""
+        self._tell("kill")
+        self.ranks = self._told_ranks()
+
     def end(self) -> None:
         self._tell("end")
         assert self.process.wait(timeout=20) == 0

@@ -27,6 +27,7 @@ ALL = frozenset(
         "weighing",
         "members",
         "interrupts",
+        "sampler",
     }
     | {"live", "watch", "cluster", "demo", "cli", "_native"}
 )
@@ -44,11 +45,12 @@ TABLE: dict[str, frozenset[str]] = {
     "findings": frozenset({"model", "discover", "collect"}),
     "members": frozenset({"model", "discover", "collect", "findings"}),
     "interrupts": frozenset(),
-    "engine": ALL - ABOVE - {"recorder", "weighing", "members", "interrupts"},
-    "recorder": ALL - ABOVE - {"engine", "weighing", "members"},
-    "weighing": ALL - ABOVE - {"engine", "recorder", "render", "members", "interrupts"},
+    "engine": ALL - ABOVE - {"recorder", "weighing", "members", "interrupts", "sampler"},
+    "recorder": ALL - ABOVE - {"engine", "weighing", "members", "sampler"},
+    "weighing": ALL - ABOVE - {"engine", "recorder", "render", "members", "interrupts", "sampler"},
     "watch": frozenset({"model", "analyze", "render", "engine", "members"}),
-    "live": frozenset({"model", "render", "engine"}),
+    "sampler": frozenset({"model", "collect", "members"}),
+    "live": frozenset({"model", "render", "engine", "sampler"}),
     "cluster": frozenset({"model", "engine"}),
     "demo": frozenset(),
     "cli": ALL,

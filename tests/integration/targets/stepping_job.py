@@ -2,6 +2,7 @@
 
     hang     each rank waits for the file lock that the other one has
     restart  the ranks end, and others take their place, which work
+    kill     the same with ranks that do not hear any more
     end      all of them end
 
 Prints `ranks PID PID` when new ranks work, and `hanging` when both are about to wait.
@@ -64,6 +65,11 @@ class Ranks:
         for _, writer in self.pipes:
             os.write(writer, letter)
 
+    def kill(self) -> None:
+        for process in self.processes:
+            process.kill()
+        self.end()
+
     def end(self) -> None:
         self.order(b"q")
         for process in self.processes:
@@ -87,6 +93,9 @@ def main() -> None:
             say("hanging")
         elif word == "restart":
             ranks.end()
+            ranks = Ranks(folder)
+        elif word == "kill":
+            ranks.kill()
             ranks = Ranks(folder)
         elif word == "end":
             ranks.end()
