@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import ClassVar
@@ -53,7 +55,7 @@ class LiveApp(App[None]):
     #filter { display: none; height: 1; border: none; padding: 0; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("q", "quit", "quit"),
+        Binding("q,ctrl+c", "quit", "quit", key_display="q"),
         Binding("s", "sort", "sort"),
         Binding("slash", "filter", "filter", key_display="/"),
         Binding("escape", "clear", "all", show=False),
@@ -87,6 +89,9 @@ class LiveApp(App[None]):
         """Begins to follow."""
         self.query_one(RowList).focus()
         self._draw()
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            # The terminal is to be as it was.
+            asyncio.get_running_loop().add_signal_handler(number, self.exit)
         self.set_interval(BEAT_S, self._beat)
         self.set_interval(TICK_S, self._tick)
 

@@ -1,4 +1,4 @@
-"""The process that takes whole looks for the live view, so that the view goes on meanwhile: `python -m` this module.
+"""The process that takes whole looks for the live view, so that the view goes on meanwhile (started by `looking`).
 
 It reads one JSON object a line from standard input (`Request`), looks, writes the report as JSON and the evidence as a
 bundle into the file whose descriptor it was given, and answers with one line that says how long they are. It ends with
@@ -81,7 +81,3 @@ def _put(result: Result, output: int) -> tuple[int, int]:
 def _cpu_s() -> float:
     used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(usage.ru_utime + usage.ru_stime for usage in used)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

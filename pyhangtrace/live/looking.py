@@ -17,6 +17,11 @@ from pyhangtrace.model.report import Report
 from pyhangtrace.render.result import Result
 
 _END_S = 2.0
+# Imports from where we do, before anything else is imported: never from the folder in which it happens to be started.
+_START = (
+    "import sys; sys.path[:] = sys.argv.pop(1).split('\\n'); "
+    "from pyhangtrace.live.looker import main; main(sys.argv[1:])"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +117,7 @@ class Looking:
     def _start(self) -> None:
         self._buffer = b""
         self._child = subprocess.Popen(
-            [sys.executable, "-m", "pyhangtrace.live.looker", str(self._memory), str(os.getpid())],
+            [sys.executable, "-c", _START, "\n".join(sys.path), str(self._memory), str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

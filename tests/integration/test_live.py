@@ -20,6 +20,7 @@ from pyhangtrace.collect.procfs import numbers
 from pyhangtrace.model.kinds import SourceState
 from pyhangtrace.probes.capability import probe_capabilities
 from tests.integration.stepping import stepping_job
+from tests.integration.test_record import all_bpf, held
 
 ROOT = Path(__file__).parents[2]
 TARGETS = Path(__file__).with_name("targets")
@@ -63,6 +64,11 @@ class Terminal:
     def exit_code(self) -> int:
         await_that("the end", lambda: self._exit.exists() and self._exit.read_text())
         return int(self._exit.read_text())
+
+    def below(self) -> int:
+        """The command that runs in it."""
+        (child,) = below(int(self._tmux("display-message", "-p", "-t", "live", "#{pane_pid}")))[:1]
+        return child
 
     def close(self) -> None:
         with contextlib.suppress(subprocess.CalledProcessError):
@@ -211,6 +217,64 @@ def test_killed_it_leaves_nothing(tmp_path: Path) -> None:
         live.process.kill()
         live.process.wait(timeout=20)
         await_that("all of them are gone", lambda: not any(alive(pid) for pid in family))
+
+
+@pytest.mark.bpf
+@pytest.mark.root
+@pytest.mark.usefixtures("wakers_counted")
+def test_killed_it_leaves_nothing_attached(tmp_path: Path) -> None:
+    with stepping_job(tmp_path) as job, lines(job.pid) as live:
+        live.until(lambda line: ticks(line) and line["counts_wakers"])
+        attached = {each for pid in below(live.process.pid) for each in held(pid)}
+        assert attached & all_bpf()
+        live.process.kill()
+        live.process.wait(timeout=20)
+        await_that("nothing is attached", lambda: not attached & all_bpf())
+
+
+def test_a_signal_gives_the_terminal_back(tmp_path: Path) -> None:
+    with (
+        stepping_job(tmp_path) as job,
+        terminal(tmp_path, "attach", job.pid, "--live", "--no-bpf") as screen,
+    ):
+        screen.until("2 of 3 processes move")
+        os.kill(screen.below(), signal.SIGTERM)
+        assert screen.exit_code() == 0
+        await_that("the screen is empty", lambda: not screen.screen().strip())
+
+
+def test_ctrl_c_ends_it(tmp_path: Path) -> None:
+    with (
+        stepping_job(tmp_path) as job,
+        terminal(tmp_path, "attach", job.pid, "--live", "--no-bpf") as screen,
+    ):
+        screen.until("2 of 3 processes move")
+        screen.press("C-c")
+        assert screen.exit_code() == 0
+
+
+def test_it_imports_nothing_from_where_it_is_started(tmp_path: Path) -> None:
+    """A file of that name in the working folder is somebody else's."""
+    trap = tmp_path / "trap"
+    trap.mkdir()
+    for name in ("json", "ctypes", "msgspec", "resource"):
+        (trap / f"{name}.py").write_text(f"open({str(tmp_path / 'sprung')!r}, 'w')")
+    with stepping_job(tmp_path) as job:
+        hangtrace = Path(sys.executable).with_name("hangtrace")
+        if not hangtrace.exists():
+            pytest.skip("needs the installed command")
+        live = subprocess.Popen(
+            [hangtrace, "attach", str(job.pid), "--live", "--json", "--no-bpf"],
+            cwd=trap,
+            stdout=subprocess.PIPE,
+        )
+        try:
+            assert live.stdout is not None
+            assert any(b'"kind":"report"' in line for line in live.stdout)
+        finally:
+            live.kill()
+            live.communicate()
+    assert not (tmp_path / "sprung").exists()
 
 
 def below(pid: int) -> list[int]:
