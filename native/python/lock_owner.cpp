@@ -19,6 +19,7 @@ namespace {
 
 constexpr std::size_t kSearchedFrames = 4;  // the lock is among the values of one of the innermost frames
 constexpr std::size_t kMaxSearchedSlots = 4096;
+constexpr Address kLowest = 0x10000;     // no byte of a program lies below
 constexpr std::size_t kMaxNames = 64;    // that a function uses
 constexpr std::size_t kMaxEntered = 64;  // semaphores in whose `with` blocks threads stand
 constexpr std::string_view kSimpleQueue = "_queue.SimpleQueue";
@@ -55,7 +56,9 @@ class LockSearch {
     auto found = among_values(futex);
     if (!found) found = parked_on(futex);
     if (!found) {
-      facts_.problem = "the lock is not among the values of the innermost frames";
+      facts_.object = bare_mutex(futex);
+      facts_.problem = facts_.object != 0 ? "CPython records no owner of a PyMutex"
+                                          : "the lock is not among the values of the innermost frames";
       return std::move(facts_);
     }
     facts_.object = found->object;
@@ -195,13 +198,27 @@ class LockSearch {
 
   // Python/parking_lot.c: the futex is `sema` in a wait_entry {void *park_arg; uintptr_t addr; _PySemaphore
   // sema} on the waiter's own stack, and addr is the PyMutex: the first word of a lock after its header.
-  std::optional<Found> parked_on(Address futex) {
+  std::optional<Address> parked_at(Address futex) const {
     if (own_.layout().minor < 13 || !plausible(futex)) return std::nullopt;
     auto mutex = own_.reader.read_value<Address>(futex - 8);
+    return mutex && *mutex > kLowest ? mutex : std::nullopt;
+  }
+
+  std::optional<Found> parked_on(Address futex) {
+    const auto mutex = parked_at(futex);
     if (!mutex || !plausible(*mutex)) return std::nullopt;
     const Address object = *mutex - static_cast<Address>(own_.layout().object_size);
     if (!is_lock(object)) return std::nullopt;
     return Found{object, true};
+  }
+
+  // A PyMutex of C code (Include/cpython/pylock.h): one byte anywhere, of which both bits are set while
+  // somebody has it and others are parked (_Py_LOCKED, _Py_HAS_PARKED); of an event only the second one is.
+  // 0 if it is none.
+  Address bare_mutex(Address futex) const {
+    const auto mutex = parked_at(futex);
+    const auto bits = mutex ? own_.reader.read_value<std::uint8_t>(*mutex) : std::nullopt;
+    return bits == std::uint8_t{3} ? *mutex : 0;
   }
 
   // Lib/multiprocessing/synchronize.py: SemLock.__enter__() of a Lock. Else it may be anybody's semaphore.

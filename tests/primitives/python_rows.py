@@ -70,6 +70,7 @@ def _threading() -> list[PythonRow]:
         row(name="Lock", kinds=lock, owner=frames, ring=2, proof="likely"),
         row(name="Lock timed", kinds=lock, owner=frames, timed=True, ring=2, proof="likely"),
         row(name="Lock by acquire", kinds=lock, owner=nobody, states=_ANY_STATE),
+        row(name="PyMutex", kinds=lock, owner=nobody, states=_ANY_STATE, since=(3, 13)),
         row(name="RLock", kinds=lock, ring=3),
         row(name="RLock by acquire", kinds=lock, ring=2),
         row(name="RLock timed", kinds=lock, timed=True, ring=2, proof="likely"),

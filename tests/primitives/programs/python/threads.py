@@ -1,5 +1,6 @@
 """Objects of threading, queue, logging and importlib."""
 
+import ctypes
 import importlib.abc
 import importlib.util
 import logging
@@ -7,6 +8,7 @@ import queue
 import sys
 import threading
 
+import announce
 from stage import LONG_S, Primitive, is_at, primitive
 
 
@@ -43,6 +45,24 @@ class LockByAcquire(Lock):
 
     def want(self):
         self.it.acquire()
+
+
+@primitive("PyMutex")
+class PyMutex(Primitive):
+    """A byte of C code, which no Python object knows."""
+
+    def __init__(self):
+        self.byte = ctypes.c_uint8(0)
+
+    def locate(self):
+        announce.member(f"object {ctypes.addressof(self.byte):#x}")
+
+    def want(self):
+        ctypes.pythonapi.PyMutex_Lock(ctypes.byref(self.byte))
+
+    def hold(self, inside):
+        self.want()
+        inside()
 
 
 @primitive("RLock")
