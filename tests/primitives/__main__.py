@@ -33,13 +33,20 @@ def main() -> int:
         metavar="VERSION",
         help=f"the table of Python instead: all, one of {' '.join(VERSIONS)}, or the path of an interpreter",
     )
+    parser.add_argument("--markdown", action="store_true", help="print the table as one of a document")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, _leave)
     if options.python:
         versions = VERSIONS if "all" in options.python else options.python
-        return 1 if python_table.run(versions, options.only) else 0
+        return 1 if python_table.run(versions, options.only, markdown=options.markdown) else 0
     with tempfile.TemporaryDirectory(prefix="primitives-") as folder:
-        table = Table("primitive", 40, lambda row: row.identifier, lambda row: try_row(row, Path(folder)))
+        table = Table(
+            "primitive",
+            40,
+            lambda row: row.identifier,
+            lambda row: try_row(row, Path(folder)),
+            options.markdown,
+        )
         return 1 if table.print(_choose(options.only)) else 0
 
 

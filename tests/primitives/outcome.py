@@ -67,17 +67,22 @@ _Row = TypeVar("_Row")
 
 @dataclass(frozen=True, slots=True)
 class Table(Generic[_Row]):
-    """Prints a line a row as it is tried. `name` gives what stands first in it, at most `width` columns."""
+    """Prints a line a row as it is tried. `name` gives what stands first in it, at most `width` columns; `markdown`:
+    as a table of a document.
+    """
 
     title: str
     width: int
     name: Callable[[_Row], str]
     try_row: Callable[[_Row], Result]
+    markdown: bool = False
 
     def print(self, rows: Iterable[_Row]) -> int:
         """How many rows are not right."""
         right = wrong = 0
         print(self._line(self.title, _HEAD))
+        if self.markdown:
+            print("|---" * (len(_HEAD) + 1) + "|")
         for row in rows:
             name = self.name(row)
             try:
@@ -102,4 +107,6 @@ class Table(Generic[_Row]):
         return wrong
 
     def _line(self, first: str, others: Iterable[object]) -> str:
+        if self.markdown:
+            return f"| {' | '.join(map(str, (first, *others)))} |"
         return f"{first:<{self.width}}" + "".join(f"{cell!s:<15}" for cell in others)

@@ -22,7 +22,7 @@ def rows_for(version: str) -> list[PythonRow]:
     ]
 
 
-def run(names: Sequence[str], only: Sequence[str]) -> int:
+def run(names: Sequence[str], only: Sequence[str], *, markdown: bool = False) -> int:
     """Prints the tables of these versions or interpreters, of rows whose name contains one of the words. How many
     rows are not right.
     """
@@ -33,14 +33,14 @@ def run(names: Sequence[str], only: Sequence[str]) -> int:
         if path is None or version is None:
             print(f"Python {name}: not here")
             continue
-        wrong += _table(version, str(path)).print(
+        wrong += _table(version, str(path), markdown=markdown).print(
             row for row in rows_for(version) if not only or any(word in row.name for word in only)
         )
     return wrong
 
 
-def _table(version: str, interpreter: str) -> Table[PythonRow]:
+def _table(version: str, interpreter: str, *, markdown: bool) -> Table[PythonRow]:
     def attempt(row: PythonRow) -> Result:
         return try_row(row, interpreter)
 
-    return Table(f"Python {version}", 36, lambda row: row.identifier, attempt)
+    return Table(f"Python {version}", 36, lambda row: row.identifier, attempt, markdown)
