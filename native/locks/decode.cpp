@@ -75,8 +75,7 @@ void Decoder::dispatch() {
       lock_.kind = Kind::python_lock;
       break;
     case Primitive::low_level_lock:
-      lock_.kind = Kind::futex;
-      lock_.problem = "lock inside the C library, which records no owner";
+      low_level();
       break;
     case Primitive::unknown:
       unnamed();
@@ -109,6 +108,26 @@ void Decoder::join() {
   } else {
     set_owner(lock_.value, "pd->tid", false);
   }
+}
+
+// Most locks inside the C library are a bare word; that of a FILE has its owner beside it, which points to
+// the descriptor of a thread.
+void Decoder::low_level() {
+  lock_.kind = Kind::futex;
+  lock_.problem = "lock inside the C library, which records no owner";
+  const auto stream = process_.reader.read_value<glibc::StreamLock>(call_.word);
+  if (musl() || !stream || stream->lock != glibc::lock_contended || stream->count < 0 ||
+      stream->count > static_cast<std::int32_t>(most_users) || stream->owner == 0) {
+    return;
+  }
+  const auto self = process_.reader.read_value<Address>(stream->owner + glibc::thread_self);
+  const auto tid = process_.reader.read_value<std::int32_t>(stream->owner + glibc::thread_id);
+  if (self != stream->owner || !tid || *tid <= 0 || !process_.thread_here(*tid)) {
+    return;
+  }
+  lock_.kind = Kind::mutex_normal;
+  lock_.problem.clear();
+  set_owner(*tid, "lock of a FILE", false);
 }
 
 Lock decode(const FutexCall& call, std::span<const FrameHint> frames, const ProcessView& process) {

@@ -29,6 +29,7 @@ class Decoder {
   /// Nobody could name a frame: the C library is stripped, or was entered by a tail call.
   void unnamed();
   void join();
+  void low_level();
 
   // owner.cpp
   std::optional<SharedKey> shared_key(Address word) const;

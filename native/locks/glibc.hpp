@@ -34,6 +34,20 @@ inline constexpr std::uint32_t futex_waiters = 0x80000000;
 inline constexpr std::uint32_t futex_owner_died = 0x40000000;
 inline constexpr std::uint32_t futex_tid_mask = 0x3fffffff;
 
+// sysdeps/nptl/libio-lock.h or stdio-lock.h, _IO_lock_t: the lock of a FILE. `owner` is a struct pthread, or
+// 0.
+struct StreamLock {
+  std::uint32_t lock;
+  std::int32_t count;
+  std::uint64_t owner;
+};
+static_assert(sizeof(StreamLock) == 16);
+inline constexpr std::uint32_t lock_contended = 2;  // sysdeps/nptl/lowlevellock.h
+// nptl/descr.h, struct pthread on x86-64: tcbhead_t has `self` at 16 and 704 bytes, a list of 16 bytes
+// follows.
+inline constexpr std::size_t thread_self = 16;
+inline constexpr std::size_t thread_id = 720;
+
 // sysdeps/nptl/bits/struct_rwlock.h, struct __pthread_rwlock_arch_t. Since 2.25. Before that another lock
 // altogether.
 struct ReadWriteLock {

@@ -23,7 +23,7 @@ struct FrameHint {
 /// What a thread called to go to sleep, as the names of its innermost frames say.
 enum class Primitive {
   unknown,
-  low_level_lock,  // a lock inside the C library (malloc, stdio): no owner is recorded
+  low_level_lock,  // a lock inside the C library (malloc, stdio)
   mutex,
   condition,
   rwlock_read,

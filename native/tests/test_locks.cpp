@@ -394,6 +394,38 @@ TEST_CASE("join: the thread joined, if it is still there") {
   CHECK_FALSE(process.decode(call, frames).owner);
 }
 
+TEST_CASE("lock of a FILE: its owner stands beside it, as the address of a thread's descriptor") {
+  constexpr Address descriptor = base + 0x1000;
+  Fixture process;
+  process.memory.add_value(base, glibc::StreamLock{2, 0, descriptor});
+  process.memory.add_value(descriptor + 16, descriptor);
+  process.memory.add_value(descriptor + 720, std::int32_t{79});
+  const FutexCall call = call_of(futex_wait, 2);
+  const std::vector<FrameHint> frames{{"__lll_lock_wait_private", libc}, {"fputs", libc}};
+  const Lock lock = process.decode(call, frames);
+  CHECK(lock.kind == Kind::mutex_normal);
+  CHECK(lock.owner == 79);
+  CHECK(lock.problem.empty());
+  SUBCASE("a thread that is not there") {
+    process.memory.add_value(descriptor + 720, std::int32_t{80});
+  }
+  SUBCASE("no descriptor") {
+    process.memory.add_value(descriptor + 16, base);
+  }
+  SUBCASE("a bare word") {
+    process.memory.add_value(base, glibc::StreamLock{2, 0, 0});
+  }
+  SUBCASE("another lock") {
+    process.memory.add_value(base, glibc::StreamLock{2, -1, descriptor});
+  }
+  const Lock bare = process.decode(call, frames);
+  if (bare.kind != Kind::mutex_normal) {
+    CHECK(bare.kind == Kind::futex);
+    CHECK_FALSE(bare.owner);
+    CHECK(bare.problem == "lock inside the C library, which records no owner");
+  }
+}
+
 TEST_CASE("condition: object and mutex are found side by side on the stack") {
   for (const std::size_t word : {std::size_t{40}, std::size_t{44}, std::size_t{32}, std::size_t{36}}) {
     CAPTURE(word);

@@ -62,6 +62,9 @@ RUNNING_BLOCK = "bound __exit__ in a with block of a thread that runs"
 # Locks that their owner takes again without waiting.
 _RECURSIVE = frozenset({"python_rlock", "mutex_recursive"})
 
+# What is said of a bare word (malloc, time zones, ...).
+OF_C_LIBRARY = "lock inside the C library"
+
 # What is said of a semaphore of multiprocessing that is no lock.
 COUNTS = "it counts, so nobody holds it"
 

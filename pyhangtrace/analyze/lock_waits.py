@@ -327,6 +327,16 @@ def futex(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
     """Any other futex."""
     if sample.lock is None and scene.syscall(sample) not in FUTEXES:
         return None
+    if sample.lock is not None and (sample.lock.problem or "").startswith(holders.OF_C_LIBRARY):
+        return changed(
+            draft,
+            kind=WaitKind.MUTEX,
+            standing=Standing.OPAQUE,
+            cause=Kind.LOCK_HELD,
+            basis=Confidence.POSSIBLE,
+            object=holders.lock_object(sample),
+            candidates=holders.siblings(scene, draft.key),
+        )
     kind = _SIGNALLED.get(sample.lock.kind if sample.lock else "", WaitKind.CONDITION)
     others = holders.siblings(scene, draft.key)
     shared = holders.brothers_elsewhere(scene, draft.key)

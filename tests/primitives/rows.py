@@ -196,6 +196,7 @@ def _glibc() -> list[Row]:
     return [
         row("condition mutex", "mutex"),
         row("adaptive", "mutex", ring=2),
+        row("FILE", "mutex", ring=2),
         row("clocklock", "mutex", timed=True, ring=2, proof="likely"),
         row("clocklock pi", "mutex", timed=True, ring=2, proof="likely"),
         row("clockrdlock", "rwlock", timed=True, ring=2, proof="likely"),

@@ -316,6 +316,21 @@ static void want_spin_lock(int i) {
   spin_lock(i);
 }
 
+#ifdef __GLIBC__
+static FILE* streams[MEMBERS];
+
+static void make_stream(int i) {
+  streams[i] = fopen("/dev/null", "w");
+}
+static void lock_stream(int i) {
+  flockfile(streams[i]);
+}
+static void want_stream(int i) {
+  about_to_want(streams[i]->_lock);
+  fputs("x", streams[i]);
+}
+#endif
+
 /* -- C11 -- */
 
 static void make_c11(int i) {
@@ -444,6 +459,7 @@ int main(int argc, char** argv) {
       {"cnd_wait", make_c11_condition, NULL, want_c11_signal, NULL, 0},
 #ifdef __GLIBC__
       {"adaptive", make_adaptive, lock, want_mutex, NULL, 0},
+      {"FILE", make_stream, lock_stream, want_stream, NULL, 0},
       {"clocklock", make_normal, lock, want_by_clock, NULL, 0},
       {"clocklock pi", make_pi, lock, want_by_clock, NULL, 0},
       {"clockrdlock", make_rwlock, lock_to_write, want_to_read_by_clock, NULL, 0},

@@ -6,7 +6,7 @@ import pytest
 
 from pyhangtrace.analyze import analyze, more_time_wanted
 from pyhangtrace.model.evidence import Evidence
-from pyhangtrace.model.kinds import Confidence, Kind, State
+from pyhangtrace.model.kinds import Confidence, Kind, State, WaitKind
 from pyhangtrace.model.open_files import Holder
 from pyhangtrace.model.threads import LockFacts, ThreadSample
 from tests.unit.analyze import builders as b
@@ -80,3 +80,15 @@ def test_long_sleepers_without_anybody_to_blame_are_not_watched() -> None:
     evidence = one_process(*(b.sleeper(100, tid, lock=semaphore) for tid in (100, 101)))
     assert analyze(evidence).verdict.state is State.UNKNOWN
     assert more_time_wanted(evidence) == 0.0
+
+
+def test_who_waits_for_a_bare_lock_of_the_c_library_is_not_idle() -> None:
+    problem = "lock inside the C library, which records no owner"
+    lock = LockFacts(kind="futex", address=0x7700, uaddr=0x7700, op=0, value=2, problem=problem)
+    waits = b.sleeper(
+        100, frames=(b.native("malloc", "libc.so.6"),), lock=lock, args=(0x7700, 0x80, 2, 0, 0, 0)
+    )
+    report = analyze(one_process(waits, b.asleep(100, 101, seconds=3600)))
+    assert (report.verdict.state, report.verdict.culprits) == (State.UNKNOWN, ())
+    wait = next(one for one in report.waits if one.tid == 100)
+    assert (wait.kind, [one.tid for one in wait.candidates]) == (WaitKind.MUTEX, [101])
