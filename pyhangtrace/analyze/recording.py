@@ -135,8 +135,10 @@ def _off_cpu(recording: Recording) -> Weighed:
     """
     samples = _by_thread(recording.samples)
     counted: dict[Key, float] = defaultdict(float)
+    known: dict[Key, list[OffCpu]] = defaultdict(list)
     for off in recording.off_cpu:
         key = (off.pid, off.tid)
+        known[key].append(off)
         counted[key] += off.off_s
         fitting = [sample for sample in samples[key] if _fits(sample, off)]
         kernel = tuple(_kernel(function) for function in off.kernel)
@@ -150,7 +152,12 @@ def _off_cpu(recording: Recording) -> Weighed:
         first = samples[key][0]
         if rest > max(_SMALLEST_REST_S, 0.01 * thread.seen_s) and first.state != "R":
             frames = recording.stacks[first.stack]
-            if first.wchan and not any(frame.kind is FrameKind.KERNEL for frame in frames):
+            # The probes tell of more functions than a snapshot: a later wait at the same place has its whole stack.
+            same = {off.kernel for off in known[key] if first.wchan and _fits(first, off)}
+            if len(same) == 1:
+                kernel = tuple(_kernel(function) for function in same.pop())
+                frames = (*kernel, *(frame for frame in frames if frame.kind is not FrameKind.KERNEL))
+            elif first.wchan and not any(frame.kind is FrameKind.KERNEL for frame in frames):
                 frames = (_kernel(first.wchan), *frames)
             yield key, frames, rest
 

@@ -46,6 +46,24 @@ def test_a_stack_of_two_moments_counts_only_where_there_is_no_other() -> None:
     assert weights(profile(replace(made, samples=all_mixed))) == weights(profile(made))
 
 
+def test_a_wait_that_began_before_the_window_has_the_stack_of_those_within() -> None:
+    """Where the probes tell of one such: a snapshot names fewer functions of the kernel."""
+    made = recording(Metric.OFFCPU)
+    inner = made.off_cpu[0].kernel
+    first = replace(made.samples[0], address=None, wchan=inner[1])
+    (off,) = [each for each in made.off_cpu if each.pid == 100]
+    others = [each for each in made.samples if each.pid != 100]
+    user = functions(*(frame for frame in made.stacks[first.stack]))
+    for kernels in ((inner,), (inner, ("__schedule", inner[1], "another"))):
+        offs = tuple(replace(off, kernel=kernel, off_s=0.5) for kernel in kernels)
+        shown = profile(replace(made, samples=(first, *others), off_cpu=offs))
+        found = {key: weight for key, weight in weights(shown).items() if key[0] == first.tid}
+        whole = (first.tid, (*user, *reversed(inner)))
+        rest = 2.0 - 0.1 - 0.5 * len(kernels)
+        assert found[whole] == pytest.approx(0.5 + (rest if len(kernels) == 1 else 0))
+        assert ((first.tid, (*user, inner[1])) in found) == (len(kernels) == 2)
+
+
 def test_time_off_the_cpu_joins_kernel_and_user() -> None:
     found = weights(profile(recording(Metric.OFFCPU)))
     kernel = ("do_futex", "futex_wait_queue", "__schedule")
