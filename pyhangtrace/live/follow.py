@@ -21,7 +21,10 @@ TICK_S = 1.0
 _FIRST_WORD_S = 2.0
 _LEAST_WINDOW_S = 0.3
 _SETTLED_S = 3.0
+_CONFIRM_S = 1.0
+_LONGEST_S = 60.0
 _WELL = frozenset({State.RUNNING, State.IDLE})
+_UNSURE = frozenset({State.BUSY, State.SLOW, State.UNKNOWN})
 
 
 @dataclass(slots=True, kw_only=True)
@@ -42,6 +45,7 @@ class Follower:
     _began_s: float = 0.0
     _confirm_s: float | None = None
     _number: int = 0
+    _patience_s: float = _CONFIRM_S
 
     def start(self) -> None:
         """Finds the job and takes the first reading. Raises NoSuchProcess, NotPermitted, UsageError."""
@@ -101,8 +105,18 @@ class Follower:
             self.sampler.follow(ticks.threads_that_matter(looked.report))
             # Those that are new to us have to be met once, so that it shows when they move.
             self.readings = (self.readings[0], self.sampler.read(now_s))
-            self._confirm_s = None if settled else now_s + 1.0
+            self._confirm_s = self._next_look_s(state, now_s, settled=settled)
         return looked
+
+    def _next_look_s(self, state: State, now_s: float, *, settled: bool) -> float | None:
+        """When to look again though nobody has moved: what is not sure yet may become so."""
+        if not settled:
+            return now_s + _CONFIRM_S
+        if state not in _UNSURE:
+            self._patience_s = _CONFIRM_S
+            return None
+        self._patience_s = min(_LONGEST_S, 2 * self._patience_s)
+        return now_s + self._patience_s
 
     def tick(self) -> Tick:
         """Once a second: everything that is cheap, and what follows from it."""
