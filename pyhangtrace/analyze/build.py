@@ -117,9 +117,7 @@ def _of_interest(case: Case, key: Key) -> bool:
 
 
 def _wait(case: Case, wait: Blocked, identifier: str) -> Wait:
-    # Who else has the open file that carries a file lock has the lock as well, and may give it back.
-    listed = wait.holder is None or wait.kind is WaitKind.FILE_LOCK
-    known = wait.candidates if listed else ()
+    known = wait.candidates if wait.holder is None else ()
     return Wait(
         id=identifier,
         pid=wait.key[0],

@@ -153,7 +153,7 @@ def file_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | N
     # The lock of an open file is given back by anybody who has it open, also by who inherited it.
     sharers = () if lock.kind == "posix" else holders.pids(lock.holders, but=(*held_by, sample.pid))
     sure = Confidence.LIKELY if sharers else Confidence.PROVEN
-    also = f"; pid {', '.join(map(str, sharers))} has it by the same open file" if sharers else ""
+    also = (f"pid {', '.join(map(str, sharers))} has it by the same open file",) if sharers else ()
     kept = holders.held_by(scene, waiting, held_by)
     if kept.holder is None and carried and (first := holders.inherited_from(scene, held_by)) is not None:
         kept = changed(kept, holder=holders.process_holder(scene, first))
@@ -165,7 +165,8 @@ def file_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | N
         besides=tuple((pid, 0) for pid in sharers),
         evidence=(
             *draft.evidence,
-            f"kernel lock table: {lock.kind} on inode {lock.inode} held by {'/'.join(map(str, held_by)) or '?'}{also}",
+            f"kernel lock table: {lock.kind} on inode {lock.inode} held by {'/'.join(map(str, held_by)) or '?'}",
+            *also,
         ),
     )
 

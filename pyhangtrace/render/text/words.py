@@ -236,10 +236,7 @@ def wait_words(wait: Wait, report: Report, *, known: Collection[int] = ()) -> st
     if not holder:
         return words
     other_end = wait.kind in (WaitKind.PIPE, WaitKind.SOCKET, WaitKind.POLL)
-    also = ""
-    sharers = {one.pid for one in wait.candidates} - {wait.holder.pid if wait.holder is not None else 0}
-    if wait.kind is WaitKind.FILE_LOCK and sharers:
-        also = f" and, by the same open file, by pid {', '.join(map(str, sorted(sharers)))}"
+    also = "".join(f" ({line})" for line in wait.evidence if line.endswith(" has it by the same open file"))
     return f"{words}, {'other end with' if other_end else 'held by'} {holder}{also}"
 
 

@@ -45,9 +45,9 @@ def test_all_who_have_the_lock_by_one_open_file_are_told() -> None:
         kind=WaitKind.FILE_LOCK,
         object=WaitObject(path="/a"),
         holder=ReportHolder(pid=8),
-        candidates=(ReportHolder(pid=9), ReportHolder(pid=8)),
+        evidence=("kernel lock table: flock on inode 5 held by 8", "pid 9 has it by the same open file"),
     )
-    said = "waits for a file lock /a, held by pid 8 and, by the same open file, by pid 9"
+    said = "waits for a file lock /a, held by pid 8 (pid 9 has it by the same open file)"
     assert wait_words(wait, sample.report()) == said
 
 
