@@ -316,6 +316,8 @@ def poll_wait(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked:
     calls = draft.call
     if not watched:
         idle = calls is None or calls.meaning in (Meaning.EVENT_LOOP, Meaning.WORKER_LOOP)
+        # That nothing is known of what it polls for says nothing of who could wake it.
+        idle = idle and not _unread(scene, sample)
         return changed(
             wait,
             standing=Standing.IDLE if idle else Standing.OPAQUE,
@@ -378,6 +380,21 @@ def told_by_members(scene: Scene, sample: ThreadSample, wait: Blocked) -> Blocke
         candidates=objects.seen(scene, possible, besides=pid),
         evidence=(*wait.evidence, *objects.members(watched, _watched_for_room(scene, sample))),
     )
+
+
+def _unread(scene: Scene, sample: ThreadSample) -> bool:
+    """Whether a thread polls for descriptors that could not be read, or that were not looked at in time."""
+    name = scene.syscall(sample) or ""
+    numbers = sample.io_fds or (sample.args[:1] if name.startswith(("epoll", "accept")) else ())
+    if numbers:
+        return all((sample.pid, number) not in scene.fds for number in numbers)
+    at = {"poll": 1, "ppoll": 1, "select": 0, "pselect6": 0}.get(name)
+    return at is not None and len(sample.args) > at and sample.args[at] > 0 and any(_sets(name, sample.args))
+
+
+def _sets(name: str, args: Sequence[int]) -> Sequence[int]:
+    """Where a call has what it polls for; 0: nowhere."""
+    return args[:1] if name.endswith("poll") else args[1:4]
 
 
 def watched_descriptors(scene: Scene, sample: ThreadSample) -> tuple[FdFacts, ...]:

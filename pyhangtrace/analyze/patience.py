@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from pyhangtrace.analyze.blocked import Blocked, asks_for_lock
+from pyhangtrace.analyze.calls import has_stack
 from pyhangtrace.analyze.fates import Judged
 from pyhangtrace.analyze.finding import Finding
 from pyhangtrace.analyze.holders import STALE_AFTER_S
-from pyhangtrace.analyze.progress import GOES_ON, SETTLED_S, Progress
+from pyhangtrace.analyze.progress import GOES_ON, SETTLED_S, Progress, is_ready
 from pyhangtrace.analyze.scene import Key, Scene, build_scene
 from pyhangtrace.analyze.steps import between
 from pyhangtrace.analyze.waits import classify
@@ -21,15 +22,38 @@ _LOCKS = frozenset({WaitKind.MUTEX, WaitKind.RWLOCK, WaitKind.PYTHON_LOCK})
 FIRST_WINDOW_S = 0.1
 # So often in a row at the most one that is met on its way from nap to nap is looked at for nothing but that.
 _LOOKS_IN_PASSING = 3
+_HELD_UP = frozenset({State.HUNG, State.BUSY, State.SLOW, State.UNKNOWN})
 
 
 def patience(scene: Scene, waits: dict[Key, Blocked], judged: Judged, finding: Finding) -> float:
     """Seconds by which the window should grow. A cycle, a stopped or an exited member needs no more time; any
     other chain whose end fell asleep less than 3 s ago may yet move. Who was met on its way from nap to nap is looked
-    at once more.
+    at once more; where somebody is held up, also who runs and was on no CPU when samples were taken, and who was not
+    seen to be in MPI before, of which nothing says yet whether its messages come.
     """
     wanted = _for_the_verdict(scene, waits, judged, finding)
-    return wanted or (FIRST_WINDOW_S if _any_in_passing(scene, waits) else 0.0)
+    again = _any_in_passing(scene, waits)
+    again = again or (
+        finding.state in _HELD_UP and (_any_unsampled(scene, waits) or _any_counted_once(scene))
+    )
+    return wanted or (FIRST_WINDOW_S if again else 0.0)
+
+
+def _any_unsampled(scene: Scene, waits: Mapping[Key, Blocked]) -> bool:
+    return any(
+        len(samples) <= _LOOKS_IN_PASSING
+        and key in waits
+        and waits[key].service is None
+        and is_ready(samples[-1])
+        and not any(map(has_stack, samples))
+        for key, samples in scene.samples.items()
+    )
+
+
+def _any_counted_once(scene: Scene) -> bool:
+    *before, last = scene.evidence.looks
+    known = {facts.pid for look in before for facts in look.mpi}
+    return any(facts.messages is not None and facts.pid not in known for facts in last.mpi)
 
 
 def _any_in_passing(scene: Scene, waits: Mapping[Key, Blocked]) -> bool:

@@ -26,11 +26,15 @@ def differ(scene: Scene, groups: Groups, group: Group, op: str, ranks: Collectio
 
 def in_doubt(scene: Scene, groups: Groups, group: Group, op: str, ranks: Collection[int]) -> bool:
     """Whether more of them send than could have a receiver among those who are not inside: each member receives from
-    one other. These may be roots of one call each, or the others have got what they came for, from another one.
+    one other. These may be roots of one call each, or the others have got what they came for, from another one. So may
+    they where what only some of them expect is known.
     """
-    expected = _expected(scene, groups, group, ranks)
-    if op not in FROM_ONE_ROOT or expected is None or len(ranks) < 2:
+    if op not in FROM_ONE_ROOT or len(ranks) < 2:
         return False
+    expected = _expected(scene, groups, group, ranks)
+    if expected is None:
+        counted = [scene.mpi_moves(pid) for rank in ranks if (pid := groups.pid_of.get(rank)) is not None]
+        return None in counted and False in counted
     sending = sum(not of_whom for of_whom in expected.values())
     return sending > len(group.ranks) - len(set(ranks))
 

@@ -339,14 +339,14 @@ def is_idle(case: Case) -> bool:
     """Whether everybody waits for the world outside, or for somebody who does: a connection, input, the clock.
 
     One that asks again and again for what others have to do, and that was seen elsewhere meanwhile, need not do so; nor
-    one of which it could not be read where it naps.
+    one of which it could not be read where it naps, or what it polls for.
     """
     found = False
     for key, wait in case.waits.items():
         process = case.scene.processes.get(key[0])
         if process is None or process.role in (Role.OUTSIDER, Role.COMPILER):
             continue
-        if (wait.asks and wait.progress in GOES_ON) or _naps_unseen(case, key):
+        if (wait.asks and wait.progress in GOES_ON) or _naps_unseen(case, key) or _polls_unseen(wait):
             return False
         well = key in case.judged.lively or keeps_time(wait) or wait.standing is Standing.STOPPED
         well = well and not (wait.service is None and _lacks_a_party(case, key))
@@ -374,6 +374,10 @@ def _lacks_a_party(case: Case, key: Key) -> bool:
         at = case.waits[at].targets[0]
     end = case.waits.get(at)
     return end is not None and end.service is None and end.kind in (WaitKind.BARRIER, WaitKind.SEMAPHORE)
+
+
+def _polls_unseen(wait: Blocked) -> bool:
+    return wait.kind is WaitKind.POLL and wait.standing is Standing.OPAQUE and wait.service is None
 
 
 def _naps_unseen(case: Case, key: Key) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pyhangtrace.analyze import analyze
+from pyhangtrace.analyze import analyze, more_time_wanted
 from pyhangtrace.analyze.calls import Meaning, recognise
 from pyhangtrace.model.evidence import Evidence
 from pyhangtrace.model.groups import MpiFacts, ProcessGroupFacts
@@ -220,6 +220,27 @@ def test_roots_that_cannot_be_one(function: str, awaits: list[tuple[int, ...]]) 
 )
 def test_roots_that_may_be_one(function: str, awaits: list[tuple[int, ...]]) -> None:
     assert rooted(function, *awaits).cause is not Kind.COLLECTIVE_ROOT_MISMATCH
+
+
+def test_one_is_not_accused_before_it_is_known_of_all_what_they_expect() -> None:
+    """One of two that broadcast was on no CPU when the first look took its samples."""
+    threads = [polling(100, "PMPI_Bcast"), polling(101, "PMPI_Bcast"), b.asleep(102, seconds=7200)]
+    facts = [replace(world(number, 3), receives=True) for number in (0, 1)]
+    late = evidence(threads, facts[:1], facts)
+    verdict = analyze(late).verdict
+    assert (verdict.state, verdict.culprits) == (State.UNKNOWN, ())
+    assert more_time_wanted(late) > 0
+    again = replace(late, looks=(*late.looks, replace(late.looks[1], at_s=3.1)))
+    assert more_time_wanted(again) == 0
+
+
+def test_one_that_runs_and_was_not_sampled_is_looked_at_again_for_a_few_times() -> None:
+    unsampled = b.running(100, frames=(), stack_complete=False)
+    threads = [unsampled, polling(101, "PMPI_Allreduce"), b.asleep(102, seconds=7200)]
+    seen = evidence(threads, [world(1, 3)])
+    assert more_time_wanted(seen) > 0
+    later = [replace(seen.looks[1], at_s=3.0 + number) for number in (1, 2)]
+    assert more_time_wanted(replace(seen, looks=(*seen.looks, *later))) == 0
 
 
 def test_one_who_may_have_got_his_part_of_another_root_is_not_accused() -> None:

@@ -433,3 +433,20 @@ def test_pool_whose_only_worker_with_a_task_waits_for_nobody(stuck: int) -> None
         assert verdict.confidence is Confidence.POSSIBLE
     else:
         assert verdict.state is State.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("changes", "state"),
+    [
+        ({"syscall": b.POLL, "args": (0x7F00, 2, 5000, 0, 0, 0)}, State.UNKNOWN),  # the set could not be read
+        ({"syscall": b.POLL, "args": (0, 0, 5000, 0, 0, 0), "timeout_s": 5.0}, State.IDLE),  # a nap
+        ({"syscall": b.SELECT, "args": (8, 0x7F00, 0, 0, 0, 0)}, State.UNKNOWN),
+        ({"syscall": b.EPOLL, "args": (5, 0x7F00, 8, 5000, 0, 0)}, State.UNKNOWN),  # nothing is known of it
+        ({"syscall": b.POLL, "args": (0x7F00, 1, -1, 0, 0, 0), "io_fds": (5,)}, State.UNKNOWN),
+    ],
+)
+def test_one_that_polls_for_what_could_not_be_read_is_no_proof_of_idleness(
+    changes: dict[str, Any], state: State
+) -> None:
+    evidence = b.evidence([b.process(100)], b.twice(b.sleeper(100, **changes)))
+    assert analyze(evidence).verdict.state is state
