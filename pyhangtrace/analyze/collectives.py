@@ -83,6 +83,12 @@ def match(scene: Scene, waits: Mapping[Key, Blocked]) -> Matched:
     inside = _running_inside(scene, done)
     for (group, is_mpi), backend in sorted(by_group.items()):
         uncertain = (open_ones - elsewhere) | inside | (unseen if is_mpi else set())
+        # Who expects messages of a collective has come to one, wherever it is now.
+        uncertain |= {
+            pid
+            for pid, known in groups[is_mpi].of_pid.items()
+            if pid not in elsewhere and group in known and awaited(known[group], of_all=True)
+        }
         match_group(scene, groups[is_mpi], done, places, group, backend, uncertain, found)
     for (backend, _thing), keys in sorted(by_object.items(), key=lambda item: (item[0][0], item[1])):
         if any(scene.who.rank(key[0]) is not None for key in keys):

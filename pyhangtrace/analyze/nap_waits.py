@@ -10,7 +10,7 @@ from dataclasses import replace
 from pyhangtrace.analyze import holders, objects
 from pyhangtrace.analyze.blocked import Blocked, Standing, changed
 from pyhangtrace.analyze.call_waits import polling
-from pyhangtrace.analyze.calls import path_has, python_frames
+from pyhangtrace.analyze.calls import MPI_WAIT, Call, Meaning, path_has, python_frames
 from pyhangtrace.analyze.progress import in_place
 from pyhangtrace.analyze.python_objects import FUTURE
 from pyhangtrace.analyze.scene import Key, Scene
@@ -18,6 +18,7 @@ from pyhangtrace.model.kinds import Confidence, Edge, Kind, PolledThing, WaitKin
 from pyhangtrace.model.report import WaitObject
 from pyhangtrace.model.threads import TaskSample, ThreadSample
 
+_LIBC = "libc.so"
 _OWN_LOOP = "it does so inside of its own event loop, of which nothing else goes on meanwhile"
 
 
@@ -29,6 +30,8 @@ def asks(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
         return _lock(scene, sample, draft)
     if sample.polled is PolledThing.FILE_LOCK:
         return _file_lock(scene, sample, draft)
+    if sample.polled is PolledThing.MPI_REQUEST:
+        return _request(scene, sample, draft)
     if sample.polled in (PolledThing.CHILD, PolledThing.THREAD, PolledThing.FUTURE):
         return _others(scene, sample, draft, sample.polled)
     return changed(
@@ -111,6 +114,33 @@ def _file_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked:
             _words(sample, "it tries to lock a file"),
             *(f"kernel lock table: {lock.kind} on inode {lock.inode} held by {lock.pid}" for lock in found),
         ),
+    )
+
+
+def _request(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
+    """The end of what was begun in MPI before, as MPI_Wait: by the messages that are expected it is a collective, or it
+    tells of whom one is.
+    """
+    facts = [each for each in scene.evidence.looks[-1].mpi if each.pid == sample.pid]
+    frame = next((frame for frame in sample.frames if _LIBC not in (frame.module or "")), None)
+    known = bool(facts) and all(each.receives for each in facts)
+    if frame is None or not known or scene.mpi_moves(sample.pid) is not False:
+        return None
+    if not any(group.awaits for each in facts for group in each.communicators):
+        return None
+    return changed(
+        draft,
+        kind=WaitKind.P2P,
+        standing=Standing.FIRM,
+        cause=Kind.P2P_UNMATCHED,
+        basis=Confidence.POSSIBLE,
+        object=WaitObject(name=MPI_WAIT),
+        call=Call(Meaning.RECV, MPI_WAIT, "mpi", frame, frame, spins=True),
+        progress=polling(draft, naps=True),
+        ends_by_itself=False,
+        lasts_s=None,
+        asks=True,
+        evidence=(*draft.evidence, _words(sample, "whether what it began has ended")),
     )
 
 

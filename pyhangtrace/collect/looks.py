@@ -69,11 +69,9 @@ class Looker:
         self, pictures: Mapping[int, ProcessPicture], before: Seen | None, deadline_s: float
     ) -> tuple[MpiFacts, ...]:
         known = {facts.pid for facts in before.look.mpi} if before is not None else set()
-        wanted = [
-            pid
-            for pid, shown in pictures.items()
-            if (pid in known or mpi.waits_in_mpi(shown.threads)) and not shown.problem
-        ]
+        # One that naps between two questions shows nothing of MPI when it is met awake.
+        used = bool(known) or any(mpi.waits_in_mpi(shown.threads) for shown in pictures.values())
+        wanted = [pid for pid, shown in pictures.items() if used and not shown.problem]
         found = mpi.collect(self.reader, wanted, deadline_s=deadline_s) if wanted else {}
         return tuple(found[pid] for pid in sorted(found))
 

@@ -10,6 +10,8 @@ from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
 from pyhangtrace.collect.memory import of_process
 from pyhangtrace.collect.stacks import native_engine
 from pyhangtrace.model.groups import MpiFacts
+from pyhangtrace.model.kinds import PolledThing
+from pyhangtrace.model.stacks import Frame
 from pyhangtrace.model.threads import ThreadSample
 
 MPI_TASK = "mpi"
@@ -19,10 +21,14 @@ _LIBRARIES = ("libmpi.so", "libmpich.so")
 def waits_in_mpi(samples: Iterable[ThreadSample]) -> bool:
     """Whether a process with these threads uses MPI."""
     return any(
-        "MPI_" in frame.function[:5] or (frame.module or "").rpartition("/")[2].startswith(_LIBRARIES)
+        sample.polled is PolledThing.MPI_REQUEST
+        or any(map(_is_of_mpi, (*sample.frames, *sample.unmerged_native)))
         for sample in samples
-        for frame in (*sample.frames, *sample.unmerged_native)
     )
+
+
+def _is_of_mpi(frame: Frame) -> bool:
+    return "MPI_" in frame.function[:5] or (frame.module or "").rpartition("/")[2].startswith(_LIBRARIES)
 
 
 def mpi_task(

@@ -39,6 +39,8 @@ ASLEEP_TASK = "asleep"
 _ENGINE = "engine"
 # Functions that try a lock, by what they are called in C and C++ (demangled), and that give one back.
 _TRIES = re.compile(r"(?:^|[^a-z])try_?(?:rd|wr)?lock(?:_shared)?(?![a-z])", re.IGNORECASE)
+_TESTS = re.compile(r"P?MPI_Test(?:all)?$")
+_NAPS = re.compile(r"_*(?:u|nano|clock_nano)?sleep$|_*sched_yield$")
 _GIVES = re.compile(r"(?:^|[^a-z])(?:un_?lock|release)", re.IGNORECASE)
 _EXEC_START = "se.exec_start"
 _ASLEEP_SHARE = 0.7  # of the time left, so that what was read also comes back
@@ -194,7 +196,7 @@ def _sample(pid: int, thread: ThreadCapture) -> ThreadSample:
         # What the program does is in its Python frames, and what these wait for is known by them.
         frames, unmerged, apart = unmerged, (), frames
     samples = thread["samples"]
-    asked = _asked(thread["nap_loop"])
+    asked, polled = _asked(thread["nap_loop"])
     kernel = tuple(
         Frame(kind=FrameKind.KERNEL, function=printable(function.partition("+")[0]))
         for function in thread["kernel_stack"]
@@ -235,16 +237,23 @@ def _sample(pid: int, thread: ThreadCapture) -> ThreadSample:
         lock=_lock(thread["lock"]) if thread["lock"] is not None else None,
         named_values=_named_values(thread["named_values"]),
         polls_for=asked,
-        polled=PolledThing.LOCK if asked is not None else None,
+        polled=polled,
         lets_go=thread["lets_go"],
     )
 
 
-def _asked(called: Sequence[str]) -> str | None:
-    """The call by which a loop in C asks for a lock between naps, if it gives none back."""
-    if any(_GIVES.search(name) for name in called):
-        return None
-    return next((f"{printable(name.partition('(')[0])}()" for name in called if _TRIES.search(name)), None)
+def _asked(called: Sequence[str]) -> tuple[str | None, PolledThing | None]:
+    """The call by which a loop in C asks between naps: for a lock, if it gives none back, or for the end of what it
+    began in MPI, if it does nothing else.
+    """
+    names = [name.partition("(")[0] for name in called]
+    request = next((name for name in names if _TESTS.match(name)), None)
+    if request is not None and all(_TESTS.match(name) or _NAPS.match(name) for name in names):
+        return f"{printable(request)}()", PolledThing.MPI_REQUEST
+    tried = next((name for name in names if _TRIES.search(name)), None)
+    if tried is None or any(_GIVES.search(name) for name in called):
+        return None, None
+    return f"{printable(tried)}()", PolledThing.LOCK
 
 
 def _named_values(found: Sequence[tuple[str, str, PythonValue]]) -> tuple[NamedValue, ...]:

@@ -234,6 +234,7 @@ class PolledThing(str, Enum):
     CHILD = "child"  # has it ended?
     THREAD = "thread"  # or a process of multiprocessing: does it live?
     FUTURE = "future"  # is it done?
+    MPI_REQUEST = "mpi_request"  # is it complete?
 
 
 class StoreAnswer(str, Enum):

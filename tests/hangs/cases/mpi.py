@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests.hangs.facts import Case, Facts, Program, Waits, busy, healthy, hung
 
 MISSING = "collective.missing_rank"
@@ -28,6 +30,13 @@ def case(kind: str, summary: str, program: Program, facts: Facts, *attach: str) 
 
 def one_of_three(kind: str, summary: str, waits: Waits, facts: Facts) -> Case:
     return case(kind, summary, ranks(kind, 3, rank1=waits), facts)
+
+
+def asked(kind: str, summary: str, facts: Facts) -> Case:
+    # A look that meets one between two naps sees work: it may be no victim then, or everybody is at work.
+    states = facts.state | {"unknown", "running"}
+    program = ranks(kind, 3, rank0=Waits.ANY, rank1=Waits.SLEEP, rank2=Waits.ANY)
+    return case(kind, summary, program, replace(facts, state=states))
 
 
 def all_of(kind: str, summary: str, count: int, symptom: str, **facts: object) -> Case:
@@ -74,11 +83,19 @@ CASES = (
         Waits.SLEEP,
         hung(MISSING, "timer", op="nonblocking collective", **LACKS),
     ),
-    case(
+    asked(
         "barrier-asked-for",
         "MPI_Test and a nap in turn for an MPI_Ibarrier to which a sleeping rank does not come",
-        ranks("barrier-asked-for", 3, rank0=Waits.ANY, rank1=Waits.SLEEP, rank2=Waits.ANY),
-        # A look that meets one between two naps sees work.
+        hung(MISSING, "timer", op="nonblocking collective", culprit=("rank1",), missing=frozenset({1})),
+    ),
+    asked(
+        "message-asked-for",
+        "MPI_Test and a nap in turn for a message that a sleeping rank does not send",
+        hung("p2p.unmatched", "timer", culprit=("rank1",)),
+    ),
+    asked(
+        "barrier-beside-work",
+        "MPI_Test of an MPI_Ibarrier, something else, and a nap in turn; another rank sleeps",
         healthy("unknown", "running"),
     ),
     case(

@@ -145,8 +145,36 @@ static void two_roots(void) {
   MPI_Bcast(in, 1 << 18, MPI_DOUBLE, rank, MPI_COMM_WORLD);
 }
 
-/* What was begun before is asked for between naps: a barrier to which rank 1 does not come. */
+/* What was begun before is asked for between naps. */
+static void ask_for(MPI_Request* request) {
+  int done = 0;
+  for (;;) {
+    MPI_Test(request, &done, MPI_STATUS_IGNORE);
+    if (done) break;
+    usleep(2000);
+  }
+}
+
+/* A barrier to which rank 1 does not come. */
 static void barrier_asked_for(void) {
+  MPI_Request request;
+  if (rank == 1) sleep_instead();
+  announce(role());
+  MPI_Ibarrier(MPI_COMM_WORLD, &request);
+  ask_for(&request);
+}
+
+/* A message that rank 1 does not send. */
+static void message_asked_for(void) {
+  MPI_Request request;
+  if (rank == 1) sleep_instead();
+  announce(role());
+  MPI_Irecv(in, 16, MPI_DOUBLE, 1, 5, MPI_COMM_WORLD, &request);
+  ask_for(&request);
+}
+
+/* Healthy: who has begun a barrier does something else meanwhile, between naps. */
+static void barrier_beside_work(void) {
   MPI_Request request;
   int done = 0;
   if (rank == 1) sleep_instead();
@@ -155,6 +183,7 @@ static void barrier_asked_for(void) {
   for (;;) {
     MPI_Test(&request, &done, MPI_STATUS_IGNORE);
     if (done) break;
+    if (getppid() == 1) break;
     usleep(2000);
   }
 }
@@ -193,6 +222,8 @@ static const struct {
     {"reduced-elsewhere", reduced_elsewhere},
     {"two-roots", two_roots},
     {"barrier-asked-for", barrier_asked_for},
+    {"message-asked-for", message_asked_for},
+    {"barrier-beside-work", barrier_beside_work},
     {"round-by-the-clock", round_by_the_clock},
     {"full-speed", full_speed},
 };

@@ -12,7 +12,7 @@ from pyhangtrace.analyze import analyze, more_time_wanted
 from pyhangtrace.analyze.calls import Meaning, recognise
 from pyhangtrace.model.evidence import Evidence
 from pyhangtrace.model.groups import MpiFacts, ProcessGroupFacts
-from pyhangtrace.model.kinds import Confidence, Kind, Part, State
+from pyhangtrace.model.kinds import Confidence, Kind, Part, PolledThing, State
 from pyhangtrace.model.threads import ThreadSample
 from tests.unit.analyze import builders as b
 
@@ -249,3 +249,66 @@ def test_one_who_may_have_got_his_part_of_another_root_is_not_accused() -> None:
     assert (verdict.state, verdict.culprits) == (State.UNKNOWN, ())
     verdict = rooted("PMPI_Bcast", (), (2,), others=[asleep], of=3)
     assert [who.rank for who in verdict.culprits] == [2]
+
+
+def asking(pid: int) -> ThreadSample:
+    """Between two MPI_Test."""
+    frames = (b.native("clock_nanosleep", "libc.so.6"), b.native("ask", "solver"), b.native("main", "solver"))
+    nap = b.asleep(pid, seconds=0.002, left=0.001, polls_for="MPI_Test()", polled=PolledThing.MPI_REQUEST)
+    return b.replace(nap, frames=frames)
+
+
+def known(number: int, messages: int | None = 1, awaits: Any = ()) -> MpiFacts:
+    return replace(world(number, 3, messages, awaits), receives=True)
+
+
+BARRIER, MESSAGE = ((1, -16),), ((1, 4),)
+
+
+def test_who_asks_mpi_between_naps_waits_for_who_has_not_come() -> None:
+    threads = [asking(100), b.asleep(101, seconds=7200), asking(102)]
+    report = analyze(evidence(threads, [known(0, awaits=BARRIER), known(2, awaits=BARRIER)]))
+    assert (report.verdict.state, report.verdict.confidence) == (State.HUNG, Confidence.POSSIBLE)
+    assert [who.rank for who in report.verdict.culprits] == [1]
+    (collective,) = report.collectives
+    assert (collective.op, collective.group, collective.missing) == (
+        "nonblocking collective",
+        "MPI_COMM_WORLD",
+        (1,),
+    )
+
+
+def test_who_asks_mpi_for_a_message_waits_for_its_sender() -> None:
+    threads = [asking(100), b.asleep(101, seconds=7200), b.asleep(102, seconds=7200)]
+    report = analyze(evidence(threads, [known(0, awaits=MESSAGE)]))
+    assert [who.rank for who in report.verdict.culprits] == [1]
+    assert [wait.object.peer_rank for wait in report.waits if wait.pid == 100] == [1]
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        [],
+        [known(0, None, BARRIER), known(2, None, BARRIER)],  # messages cannot be counted
+        [known(0), known(2)],  # nothing is expected
+        [world(0, 3, awaits=BARRIER), world(2, 3, awaits=BARRIER)],  # nor is all that is expected known
+    ],
+)
+def test_what_is_asked_of_mpi_is_not_always_known(facts: list[MpiFacts]) -> None:
+    verdict = analyze(evidence([asking(100), b.asleep(101, seconds=7200), asking(102)], facts)).verdict
+    assert (verdict.state, verdict.culprits) == (State.UNKNOWN, ())
+
+
+def test_who_asks_mpi_while_messages_come_moves() -> None:
+    first, last = ([known(number, messages, BARRIER) for number in (0, 2)] for messages in (1, 2))
+    threads = [asking(100), b.asleep(101, seconds=7200), asking(102)]
+    assert analyze(evidence(threads, first, last)).verdict.culprits == ()
+
+
+def test_who_expects_messages_of_a_collective_has_come_to_it() -> None:
+    """One of those who ask is met awake, and shows nothing of what it waits for."""
+    awake = b.running(102, frames=(b.native("ask", "solver"),))
+    facts = [known(0, awaits=BARRIER), known(2, awaits=BARRIER)]
+    report = analyze(evidence([asking(100), b.asleep(101, seconds=7200), awake], facts))
+    assert all(2 not in collective.missing for collective in report.collectives)
+    assert 2 not in {who.rank for who in report.verdict.culprits}

@@ -139,6 +139,23 @@ def test_loops_in_c_that_ask_for_a_lock_between_naps(called: list[str], words: s
 
 
 @pytest.mark.parametrize(
+    ("called", "words"),
+    [
+        (["MPI_Test", "usleep"], "MPI_Test()"),
+        (["PMPI_Testall", "__nanosleep", "sched_yield"], "PMPI_Testall()"),
+        # It does something else meanwhile, or serves whoever comes first.
+        (["MPI_Test", "usleep", "step"], None),
+        (["MPI_Testany", "usleep"], None),
+        (["usleep"], None),
+    ],
+)
+def test_a_loop_that_does_nothing_but_ask_mpi(called: list[str], words: str | None) -> None:
+    (thread,) = stacks.picture(captured(7, threads=[{**THREAD, "nap_loop": called}])).threads  # type: ignore[arg-type]
+    assert thread.polls_for == words
+    assert thread.polled is (PolledThing.MPI_REQUEST if words is not None else None)
+
+
+@pytest.mark.parametrize(
     ("more", "problem"),
     [
         ({"error": "mmap_lock_held", "error_tid": 9}, "mmap_lock_held"),
