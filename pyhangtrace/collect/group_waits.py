@@ -31,6 +31,7 @@ _CONNECTS = re.compile(r"\bc10d::(TCPStore::TCPStore|detail::TCPClient::connect)
 _WORK_WAIT = re.compile(r"\bc10d::(\w+::)*(\w*Work)::wait\b")
 
 _STACK_BYTES = 4096
+_PAGE_BYTES = 4096  # the smallest there are, at whose end a stack may end
 _LONGEST_KEY = 256
 _MOST_KEYS = 64
 # Who looks into a file again and again is awake, or waits for a CPU, for a moment between two naps.
@@ -172,7 +173,7 @@ def with_keys(
     sure = 0
     while sure < _SURE_READS:
         pointer = _at_rest(stack_pointer, until)
-        content = memory(pointer, _STACK_BYTES) if pointer is not None else None
+        content = _top_of_stack(memory, pointer) if pointer is not None else None
         if pointer is None or content is None:
             return wait
         found = keys_on_stack(memory, content, pointer)
@@ -189,6 +190,11 @@ def with_keys(
                 full_keys=tuple(printable(key.removeprefix(_STORE_PREFIX)) for key in found[1]),
             )
     return wait
+
+
+def _top_of_stack(memory: Read, pointer: int) -> bytes | None:
+    """The innermost frames; of a stack that has less than that, where few functions of C are around, all of it."""
+    return memory(pointer, _STACK_BYTES) or memory(pointer, _PAGE_BYTES - pointer % _PAGE_BYTES)
 
 
 def _at_rest(stack_pointer: Callable[[], int | None], until: float) -> int | None:

@@ -120,6 +120,19 @@ def test_who_is_awake_most_of_the_time_is_waited_for_until_it_sleeps_again() -> 
     assert read_keys(a_key(), [*[None] * 12, STACK, *[None] * 12, STACK]) == ("ready",)
 
 
+def test_of_a_stack_that_ends_there_what_it_has_is_read() -> None:
+    """How near its end the first thread of a program is, is drawn by lot."""
+    begin = STACK + 4096 - 512
+    memory = Memory()
+    strings = b"".join(
+        struct.pack("<QQ16s", begin + 32 * at + 16, len(text), text)
+        for at, text in enumerate((b"/ready", b"ready"))
+    )
+    memory.put(strings.ljust(512, b"\0"), begin)
+    wait = with_keys(GroupWait(pid=1, tid=2), memory.read, lambda: begin, until=time.monotonic() + 60.0)
+    assert wait.keys == ("ready",)
+
+
 def test_a_stack_that_another_call_has_written_meanwhile_is_read_again() -> None:
     assert read_keys(a_key(), [STACK, STACK + 64, STACK, STACK]) == ("ready",)
 
