@@ -22,6 +22,7 @@ from pyhangtrace.collect import (
     loading,
     log_marks,
     looks,
+    mmap_lock,
     nccl,
     probes,
     process_groups,
@@ -32,7 +33,7 @@ from pyhangtrace.collect import (
     spent,
     stacks,
 )
-from pyhangtrace.collect.guarded import GuardedReader
+from pyhangtrace.collect.guarded import MMAP_LOCK_HELD, GuardedReader
 from pyhangtrace.collect.looks import Looker
 from pyhangtrace.collect.maps import FileMapping
 from pyhangtrace.collect.memory_facts import MemoryWatch
@@ -155,6 +156,7 @@ class _Run:
             self._read_nccl()
             self._read_groups()
             self._read_alarms()
+            self._read_map_locks()
             self._read_recorders()
             self._read_logs()
             self._stop_for_stacks()
@@ -331,6 +333,15 @@ class _Run:
             )
             self.found.facts.update(changed)
             self.found.coverage.append(status)
+
+    def _read_map_locks(self) -> None:
+        """Of those whose memory is locked only: the kernel's own word for who has the lock."""
+        if not self.options.bpf:
+            return
+        found = self.found
+        locked = [pid for pid in found.everybody if found.problem(pid)[0] == MMAP_LOCK_HELD]
+        told = mmap_lock.writers(self.reader, locked, deadline_s=self._left(_ALARMS_S))
+        found.facts.update({pid: replace(found.facts[pid], map_lock_tid=tid) for pid, tid in told.items()})
 
     def _read_recorders(self) -> None:
         """For showing only: what the verdict needs of them is with the groups."""

@@ -179,16 +179,19 @@ def kernel(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None
         return None
     functions = [frame.function for frame in sample.frames if frame.kind is FrameKind.KERNEL]
     answerers = _answerers(scene, sample)
-    # One thread that sleeps inside of a call for the map has its lock, though nothing records that.
+    # One thread that sleeps inside of a call for the map has its lock, also where the kernel does not tell its owner.
     keeper = answerers if len(answerers) == 1 and _waits_for_map(scene, sample) else ()
+    owner = _map_owner(scene, sample)
+    recorded = owner not in (None, sample.tid)
     faults = any("fault" in name for name in functions) or (sample.syscall == -1 and not functions)
     return changed(
         draft,
         kind=WaitKind.PAGE_FAULT if faults else WaitKind.IO,
         standing=Standing.FIRM,
         cause=_kernel_cause(sample, functions),
-        basis=Confidence.LIKELY if keeper else draft.basis,
+        basis=Confidence.PROVEN if recorded else Confidence.LIKELY if keeper else draft.basis,
         object=_kernel_object(scene, sample),
+        holder=ReportHolder(pid=sample.pid, tid=owner) if recorded else None,
         targets=keeper,
         candidates=answerers,
         evidence=(
@@ -236,6 +239,8 @@ def _answerers(scene: Scene, sample: ThreadSample) -> tuple[Key, ...]:
         return tuple((pid, 0) for pid in sorted(pids))
     if servers := _file_servers(scene, sample):
         return tuple((pid, 0) for pid in servers if pid != sample.pid)
+    if (owner := _map_owner(scene, sample)) and owner != sample.tid:
+        return ((sample.pid, owner),)
     if _waits_for_map(scene, sample):
         return tuple(
             key
@@ -269,6 +274,28 @@ def _waits_for_map(scene: Scene, sample: ThreadSample) -> bool:
     return queued and (sample.syscall == -1 or scene.syscall(sample) in _MAP_CALLS)
 
 
+def _map_owner(scene: Scene, sample: ThreadSample) -> int | None:
+    """The thread that the kernel records as having the lock of the map: another one, or this one itself."""
+    process = scene.processes.get(sample.pid)
+    owner = process.map_lock_tid if process is not None else None
+    if owner is None or not _waits_for_map(scene, sample) or scene.thread((sample.pid, owner)) is None:
+        return None
+    return owner
+
+
+def _map_words(scene: Scene, sample: ThreadSample, answerers: Sequence[Key]) -> str:
+    owner = _map_owner(scene, sample)
+    if owner is not None and owner != sample.tid:
+        return f"queues for the lock of its memory map, which thread {owner} has, by the kernel's own word"
+    inside = ", ".join(str(tid) for _, tid in answerers)
+    keeper = f", with which thread {inside} sleeps in the kernel" if inside else ""
+    if owner is not None:
+        return (
+            f"has the lock of its memory map, and queues for that of one mapping{keeper}; {objects.NO_OWNER}"
+        )
+    return f"queues for the lock of its memory map{keeper}; {objects.NO_OWNER}"
+
+
 def _kernel_words(scene: Scene, sample: ThreadSample, answerers: Sequence[Key]) -> list[str]:
     words = []
     if _USER_FAULT in (sample.wchan or ""):
@@ -276,9 +303,7 @@ def _kernel_words(scene: Scene, sample: ThreadSample, answerers: Sequence[Key]) 
         open_in = f"open in pid {who}" if who else "nobody that could be searched has one open"
         words.append(f"a userfaultfd in which a fault waits: {open_in}; {objects.NO_OWNER}")
     if _waits_for_map(scene, sample):
-        inside = ", ".join(str(tid) for _, tid in answerers)
-        keeper = f", with which thread {inside} sleeps in the kernel" if inside else ""
-        words.append(f"queues for the lock of its memory map{keeper}; {objects.NO_OWNER}")
+        words.append(_map_words(scene, sample, answerers))
     facts = scene.fds.get((sample.pid, sample.io_fds[0])) if sample.io_fds else None
     if facts is not None and facts.fs_type is not None:
         at = f" mounted at {facts.mount}" if facts.mount is not None else ""

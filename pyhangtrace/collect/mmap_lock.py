@@ -12,6 +12,7 @@ from pyhangtrace.collect.threads import lock_keeper, read_thread
 MMAP_LOCK_TASK = "mmap_lock"
 WRITERS_TASK = "mmap_lock_writers"
 _MOST_THREADS = 1024
+_ANYBODY = 0
 
 
 def mmap_lock_task(
@@ -33,12 +34,10 @@ def mmap_lock_task(
 def writers_task(
     state: HelperState, pids: Sequence[int], argument: Any, progress: Progress
 ) -> Iterator[tuple[int, Any]]:
-    """Task: the thread that the kernel says has the lock of each to change its map; None where it does not say."""
+    """Task: for `_ANYBODY`, the thread that the kernel says has the lock of each process to change its map."""
     from pyhangtrace import _native
 
-    writers = _native.mmap_lock_writers() if state.proc_root == PROC else {}
-    for pid in pids:
-        yield pid, writers.get(pid)
+    yield _ANYBODY, _native.mmap_lock_writers() if state.proc_root == PROC else {}
 
 
 def locked(reader: GuardedReader, pids: Sequence[int], *, deadline_s: float) -> dict[int, int | None]:
@@ -51,10 +50,17 @@ def locked(reader: GuardedReader, pids: Sequence[int], *, deadline_s: float) -> 
     }
     # The reader has come to the lock before, and will not go there again: the states of the threads still tell.
     found.update({pid: _keeper(pid) for pid, why in answers.problems.items() if why == MMAP_LOCK_HELD})
-    if found:
-        told = reader.run(WRITERS_TASK, list(found), deadline_s=deadline_s).values
-        found.update({pid: tid for pid, tid in told.items() if tid is not None})
+    found.update(writers(reader, list(found), deadline_s=deadline_s))
     return found
+
+
+def writers(reader: GuardedReader, pids: Sequence[int], *, deadline_s: float) -> dict[int, int]:
+    """The thread that the kernel records as having the lock of each for writing; nothing where it does not say."""
+    if not pids:
+        return {}
+    # Those at whose lock the reader has been stuck are no longer asked for anything by their own number.
+    told = reader.run(WRITERS_TASK, [_ANYBODY], deadline_s=deadline_s).values.get(_ANYBODY, {})
+    return {pid: told[pid] for pid in pids if pid in told}
 
 
 def _keeper(pid: int, proc_root: str = PROC) -> int | None:

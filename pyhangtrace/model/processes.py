@@ -83,8 +83,9 @@ class ProcessFacts:
     tracer_pid: int | None = None
     signals_caught: tuple[int, ...] | None = None  # numbers of the signals it has handlers for
     timers: tuple[PosixTimer, ...] = ()
-    alarm_s: float | None = (
-        None  # seconds until its alarm (alarm, setitimer), where that was asked for and is set
+    alarm_s: float | None = None  # seconds until its alarm (alarm, setitimer), where asked for and set
+    map_lock_tid: int | None = (
+        None  # the thread that has its memory map's lock to change it (kernel's record)
     )
     same_memory: tuple[int, ...] = ()  # parents and children that run in its memory (clone with CLONE_VM)
     exit_code: int | None = None

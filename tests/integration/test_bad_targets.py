@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from pyhangtrace import _native
 from tests.hangs.attach import tool
 from tests.hangs.processes import in_sessions
 from tests.integration.bad_targets import (
@@ -267,6 +268,10 @@ def test_a_mmap_lock_that_is_held_for_ever(tmp_path: Path) -> None:
                     for thread in process["threads"]
                 ]
                 assert sorted(states) == ["D", "D", "S"]
+                writers = _native.mmap_lock_writers()
+                if writers:  # where programs may be loaded, the kernel says itself who has the lock
+                    (wait,) = (w for w in seen.report["waits"] if w["tid"] == writers[target.pid])
+                    assert any(line.startswith("has the lock of its memory map") for line in wait["evidence"])
             finally:
                 subprocess.run(["fsfreeze", "-u", str(mounted)], check=True, timeout=30)
                 target.kill()

@@ -350,3 +350,17 @@ def test_who_sleeps_inside_of_a_memory_map_that_others_queue_for() -> None:
         wait = next(wait for wait in report.waits if wait.tid == tid)
         assert [(one.pid, one.tid) for one in wait.candidates] == [(100, 104)]
         assert says(wait, NOBODY)
+
+
+def test_the_kernel_says_who_has_a_memory_map_that_others_queue_for() -> None:
+    inside = b.sleeper(100, 104, state="D", syscall=11, wchan="request_wait_answer")
+    reads = b.sleeper(100, 105, state="D", syscall=-1, args=(), wchan="request_wait_answer")
+    queued = b.sleeper(100, 106, state="D", syscall=9, wchan="rwsem_down_write_slowpath")
+    process = b.process(100, problem="mmap_lock_held", map_lock_tid=104)
+    report = report_of(b.sleeper(100), inside, reads, queued, processes=[process])
+    wait = next(wait for wait in report.waits if wait.tid == 106)
+    assert wait.holder is not None
+    assert (wait.holder.pid, wait.holder.tid) == (100, 104)
+    assert wait.candidates == ()
+    assert says(wait, "which thread 104 has")
+    assert not says(wait, NOBODY)
