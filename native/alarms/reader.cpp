@@ -31,16 +31,13 @@ double seconds_until(std::int64_t due_ns) {
 
 void Reader::load() {
   loaded_ = true;
-  if (const int error = bpf::load_iterator({}, 0, "ht_alarms", program_); error == EPERM || error == EACCES) {
-    status_ = status_of(error, "loading a program");  // found out before the type information is read
+  if (const int error = bpf::refusal(); error != 0) {
+    status_ = status_of(error, "loading a program");
     return;
   }
   const bpf::TypeInformation information(btf_path_);
   if (const int error = information.error(); error != 0) {
-    status_ = error == ENOENT || error == ENOTDIR
-                  ? registers::RungStatus{RungState::absent,
-                                          "the kernel has no type information (" + btf_path_ + ")"}
-                  : status_of(error, btf_path_.c_str());
+    status_ = registers::status_of_types(error, btf_path_);
     return;
   }
   const auto& types = information.types();

@@ -70,6 +70,12 @@ std::span<const std::byte> TypeInformation::bytes() const {
   return std::as_bytes(std::span(*text_));
 }
 
+int refusal() {
+  proc::Descriptor none;
+  const int error = load_iterator({}, 0, "ht_none", none);
+  return error == EPERM || error == EACCES ? error : 0;
+}
+
 int load_iterator(std::span<const bpf_insn> code, std::uint32_t iterator, const char* name,
                   proc::Descriptor& into) {
   // The helpers are for programs under a licence that goes with the kernel's; these instructions are under

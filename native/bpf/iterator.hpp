@@ -40,8 +40,12 @@ class TypeInformation {
   std::optional<Btf> types_;
 };
 
-/// Loads a program for the iterator whose function in the type information is `iterator`. 0, or errno. With
-/// no code it says whether this user may load any: EPERM or EACCES if not. `name` has 15 characters at most.
+/// EPERM or EACCES if this user may load no programs, else 0. To be asked before the type information is
+/// read, which costs.
+int refusal();
+
+/// Loads a program for the iterator whose function in the type information is `iterator`. 0, or errno.
+/// `name` has 15 characters at most.
 int load_iterator(std::span<const bpf_insn> code, std::uint32_t iterator, const char* name,
                   proc::Descriptor& into);
 

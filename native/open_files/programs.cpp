@@ -1,25 +1,24 @@
 #include "open_files/programs.hpp"
 
-#include <array>
 #include <cstddef>
-#include <initializer_list>
 #include <string_view>
 
-#include "bpf/assembler.hpp"
+#include "bpf/programs.hpp"
 
 namespace hangtrace::open_files {
 
 namespace {
 
+using bpf::all_fit;
 using bpf::Assembler;
+using bpf::at;
+using bpf::copy;
+using bpf::copy_field;
 using bpf::near;
 
-// struct bpf_iter__task_file: meta, task, fd and file; struct bpf_iter_meta begins with seq.
-constexpr std::int16_t context_meta = 0;
-constexpr std::int16_t context_task = 8;
+// struct bpf_iter__task_file: meta, task, fd and file.
 constexpr std::int16_t context_fd = 16;
 constexpr std::int16_t context_file = 24;
-constexpr std::int16_t meta_seq = 0;
 
 constexpr std::int32_t format_bits = 0170000;  // S_IFMT
 constexpr std::int32_t is_fifo = 0010000;      // S_IFIFO
@@ -32,28 +31,13 @@ constexpr std::uint8_t inode = BPF_REG_8;
 
 using Field = std::optional<bpf::Btf::Member>;
 
-bool all_fit(std::initializer_list<Field> fields) {
-  for (const Field& field : fields) {
-    if (!field || !bpf::fits(field->offset)) {
-      return false;
-    }
-  }
-  return true;
-}
-
-// Offsets from the frame pointer of a record that ends there.
-template <class Record>
-constexpr std::int16_t at(std::size_t field) {
-  return static_cast<std::int16_t>(field) - static_cast<std::int16_t>(sizeof(Record));
-}
-
 // Fills in the head; afterwards `file` and `inode` are set, unless the program has ended.
 template <class Record>
 void begin(Assembler& code, const FileOffsets& offsets) {
   code.move(context, BPF_REG_1);
   code.load(BPF_DW, file, context, context_file);
   code.exit_if(BPF_JEQ, file, 0);  // the call after the last file
-  code.load(BPF_DW, BPF_REG_1, context, context_task);
+  code.load(BPF_DW, BPF_REG_1, context, bpf::context_task);
   code.exit_if(BPF_JEQ, BPF_REG_1, 0);
   code.load(BPF_W, BPF_REG_2, BPF_REG_1, near(offsets.process));
   code.store(BPF_W, at<Record>(offsetof(FileHead, process)), BPF_REG_2);
@@ -65,32 +49,6 @@ void begin(Assembler& code, const FileOffsets& offsets) {
   code.load(BPF_DW, inode, file, near(offsets.inode));
   code.load(BPF_DW, BPF_REG_1, inode, near(offsets.number));
   code.store(BPF_DW, at<Record>(offsetof(FileHead, inode)), BPF_REG_1);
-}
-
-template <class Record>
-std::vector<bpf_insn> write(Assembler& code) {
-  code.load(BPF_DW, BPF_REG_1, context, context_meta);
-  code.load(BPF_DW, BPF_REG_1, BPF_REG_1, meta_seq);
-  code.move(BPF_REG_2, BPF_REG_10);
-  code.with_constant(BPF_ADD, BPF_REG_2, -static_cast<std::int32_t>(sizeof(Record)));
-  code.set(BPF_REG_3, static_cast<std::int32_t>(sizeof(Record)));
-  code.call(bpf::helper_seq_write);
-  return code.finish();
-}
-
-// Copies kernel memory at r3 to the stack.
-void copy(Assembler& code, std::int16_t to, std::int32_t size) {
-  code.move(BPF_REG_1, BPF_REG_10);
-  code.with_constant(BPF_ADD, BPF_REG_1, to);
-  code.set(BPF_REG_2, size);
-  code.call(bpf::helper_probe_read_kernel);
-}
-
-void copy_field(Assembler& code, std::int16_t to, std::int32_t size, std::uint8_t from,
-                std::uint32_t offset) {
-  code.move(BPF_REG_3, from);
-  code.with_constant(BPF_ADD, BPF_REG_3, static_cast<std::int32_t>(offset));
-  copy(code, to, size);
 }
 
 }  // namespace
@@ -178,7 +136,7 @@ std::vector<bpf_insn> socket_program(const FileOffsets& offsets, const SocketOff
     code.move(inode, BPF_REG_1);
     copy_field(code, at<SocketRecord>(offsetof(SocketRecord, user)), 4, inode, *socket.user);
   }
-  return write<SocketRecord>(code);
+  return bpf::write<SocketRecord>(code, context);
 }
 
 std::vector<bpf_insn> pipe_program(const FileOffsets& offsets, const PipeOffsets& pipe) {
@@ -233,7 +191,7 @@ std::vector<bpf_insn> pipe_program(const FileOffsets& offsets, const PipeOffsets
   code.with_constant(BPF_RSH, position, 32);
   code.repeat(loop);
   code.land(done);
-  return write<PipeRecord>(code);
+  return bpf::write<PipeRecord>(code, context);
 }
 
 }  // namespace hangtrace::open_files

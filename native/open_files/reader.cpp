@@ -55,17 +55,13 @@ bool set_timeout(const proc::Descriptor& file, int option, int seconds) {
 
 void Reader::load() {
   loaded_ = true;
-  proc::Descriptor none;
-  if (const int error = bpf::load_iterator({}, 0, "ht_sockets", none); error == EPERM || error == EACCES) {
-    status_ = status_of(error, "loading a program");  // found out before the type information is read
+  if (const int error = bpf::refusal(); error != 0) {
+    status_ = status_of(error, "loading a program");
     return;
   }
   const bpf::TypeInformation information(btf_path_);
   if (const int error = information.error(); error != 0) {
-    status_ = error == ENOENT || error == ENOTDIR
-                  ? registers::RungStatus{RungState::absent,
-                                          "the kernel has no type information (" + btf_path_ + ")"}
-                  : status_of(error, btf_path_.c_str());
+    status_ = registers::status_of_types(error, btf_path_);
     return;
   }
   if (!information.types()) {

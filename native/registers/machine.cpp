@@ -43,6 +43,13 @@ RungStatus status_of(int error, const char* what) {
   return {refused ? RungState::refused : RungState::failed, std::string(what) + ": " + std::strerror(error)};
 }
 
+RungStatus status_of_types(int error, const std::string& path) {
+  if (error == ENOENT || error == ENOTDIR) {
+    return {RungState::absent, "the kernel has no type information (" + path + ")"};
+  }
+  return status_of(error, path.c_str());
+}
+
 bool from_pt_regs(std::span<const std::uint64_t, pt_regs_words> words, unwind::Registers& into) {
   constexpr std::uint64_t ring_3 = 3;
   const std::uint64_t cs = words[pt_regs_cs];

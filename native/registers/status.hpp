@@ -25,4 +25,7 @@ const char* name(RungState state);
 /// EPERM and EACCES: refused; the rest: failed. The reason is "<what>: <message>".
 RungStatus status_of(int error, const char* what);
 
+/// The same of reading the kernel's type information from this file: absent if there is none.
+RungStatus status_of_types(int error, const std::string& path);
+
 }  // namespace hangtrace::registers

@@ -11,16 +11,13 @@ void TaskRegisters::load() {
   loaded_ = true;
   first_namespace_ = bpf::in_first_namespace();
 #if defined(__x86_64__)
-  if (const int error = bpf::load_iterator({}, 0, "ht_registers", program_);
-      error == EPERM || error == EACCES) {
-    status_ = status_of(error, "loading a program");  // found out before the type information is read
+  if (const int error = bpf::refusal(); error != 0) {
+    status_ = status_of(error, "loading a program");
     return;
   }
   const bpf::TypeInformation information(btf_path_);
   if (const int error = information.error(); error != 0) {
-    status_ = error == ENOENT || error == ENOTDIR
-                  ? RungStatus{RungState::absent, "the kernel has no type information (" + btf_path_ + ")"}
-                  : status_of(error, btf_path_.c_str());
+    status_ = status_of_types(error, btf_path_);
     return;
   }
   const auto& types = information.types();
