@@ -61,7 +61,7 @@ _READS_S = 0.2  # between the looks at files that are being loaded
 _LOGS_S = 0.3
 _GROUPS_S = 1.0
 _NCCL_S = 1.0
-_ALARMS_S = 0.5
+_KERNEL_S = 0.5  # for what only the kernel records: alarms, locks of memory maps
 _MAX_ALARMS = 64
 _RECORDERS_S = 2.0  # asked for by name
 _LINES_S = 2.0  # asked for by name, and after all that the verdict needs
@@ -329,7 +329,7 @@ class _Run:
         wanted = self.found.living(alarms_wanted(self._evidence()))[:_MAX_ALARMS]
         if wanted:
             changed, status = alarms.collect(
-                self.reader, self.found.facts, wanted, deadline_s=self._left(_ALARMS_S)
+                self.reader, self.found.facts, wanted, deadline_s=self._left(_KERNEL_S)
             )
             self.found.facts.update(changed)
             self.found.coverage.append(status)
@@ -340,7 +340,7 @@ class _Run:
             return
         found = self.found
         locked = [pid for pid in found.everybody if found.problem(pid)[0] == MMAP_LOCK_HELD]
-        told = mmap_lock.writers(self.reader, locked, deadline_s=self._left(_ALARMS_S))
+        told = mmap_lock.writers(self.reader, locked, deadline_s=self._left(_KERNEL_S))
         found.facts.update({pid: replace(found.facts[pid], map_lock_tid=tid) for pid, tid in told.items()})
 
     def _read_recorders(self) -> None:

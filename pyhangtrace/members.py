@@ -38,7 +38,6 @@ class Members:
     proc_root: str = PROC
     known: dict[int, Member] = field(default_factory=dict)
     framework: str | None = None
-    helpers_cpu_s: float = 0.0
     _read_s: float | None = None
     _incomplete: bool = False
 
@@ -86,7 +85,6 @@ class Members:
         with GuardedReader(TASKS, proc_root=self.proc_root) as reader:
             found = begin(pids, reader, self.proc_root)
             identities = roles.assign(found.group, found.table)
-        self.helpers_cpu_s += reader.usage().cpu_s
         self._read_s = at_s
         self.framework = found.group.framework or self.framework
         self.known = {

@@ -53,7 +53,6 @@ _LOOK_S = 2.5
 _STEP_S = 1.0
 _ANSWER_S = 10.0
 _FUNCTIONS_S = 5.0  # may have to read the symbols of a gigabyte of libraries from disk
-_LEAST_S = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

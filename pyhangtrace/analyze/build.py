@@ -16,7 +16,7 @@ from pyhangtrace.analyze.scene import Key
 from pyhangtrace.analyze.services import LAUNCHER
 from pyhangtrace.analyze.source_lines import Places, places_of, with_lines
 from pyhangtrace.analyze.words import summary
-from pyhangtrace.model.kinds import FrameKind, Kind, MemoryVerdict, State, WaitKind
+from pyhangtrace.model.kinds import WELL, FrameKind, Kind, MemoryVerdict, State, WaitKind
 from pyhangtrace.model.probes import ProbeEvidence
 from pyhangtrace.model.processes import ProcessFacts
 from pyhangtrace.model.quantities import size
@@ -46,7 +46,6 @@ from pyhangtrace.model.threads import TaskSample, ThreadSample
 _MOST_CANDIDATES = 16
 
 # Nobody is on a chain of a healthy program, also where one was followed to find that out.
-_WELL = (State.RUNNING, State.IDLE)
 
 
 def build(case: Case, finding: Finding) -> Report:
@@ -294,7 +293,7 @@ def _verdict(case: Case, finding: Finding, ids: dict[Key, str], memory: MemoryRe
             Victim(rank=case.scene.who.rank(key[0]), pid=key[0], tid=key[1], wait=ids.get(key))
             for key in finding.victims
         ),
-        chain=tuple(_ids(() if finding.state in _WELL else finding.chain, ids)),
+        chain=tuple(_ids(() if finding.state in WELL else finding.chain, ids)),
         cycle=tuple(() if is_whole(case, finding.cycle) else _ids(finding.cycle, ids)),
         other_cycles=tuple(
             tuple(_ids(cycle, ids)) for cycle in finding.other_cycles if not is_whole(case, cycle)

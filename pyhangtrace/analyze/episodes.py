@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pyhangtrace.model.kinds import State
+from pyhangtrace.model.kinds import WELL, State
 from pyhangtrace.model.watch import Episode, Still, WatchLimits
 
-# Of these nothing is told: the job is well.
-WELL = frozenset({State.IDLE, State.RUNNING})
 _SELDOM_S = 3600.0
 
 

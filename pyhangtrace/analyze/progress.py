@@ -83,7 +83,7 @@ def progress(samples: Sequence[ThreadSample], times: Sequence[float]) -> Progres
         return Progress.UNMOVED
     if gil_wait(samples, times) is not None:
         return Progress.REARMED
-    if waits_for_gil(last) and not _justwaits_for_gil(samples, elapsed):
+    if waits_for_gil(last) and not _only_waits_for_gil(samples, elapsed):
         return Progress.MOVING
     if same_place(samples) and (_times_out_within(last, elapsed) or was_due(first, elapsed)):
         return Progress.REARMED
@@ -124,10 +124,10 @@ def gil_wait(samples: Sequence[ThreadSample], times: Sequence[float]) -> ThreadS
         return None
     if len(waiting) < len(samples) and (samples[0].run_ns is None or samples[-1].run_ns is None):
         return None
-    return waiting[-1] if _justwaits_for_gil(samples, times[-1] - times[0]) else None
+    return waiting[-1] if _only_waits_for_gil(samples, times[-1] - times[0]) else None
 
 
-def _justwaits_for_gil(samples: Sequence[ThreadSample], elapsed: float) -> bool:
+def _only_waits_for_gil(samples: Sequence[ThreadSample], elapsed: float) -> bool:
     """Whether a thread that waits for the GIL now cannot have had it since the first look, as far as it shows."""
     first, last = samples[0], samples[-1]
     if len({lines(sample) for sample in samples}) > 1:

@@ -88,7 +88,7 @@ def _ways(
         yield WayOut(Way.CANCELLED, frozenset({pid}))
     if may_be_interrupted(scene, wait, sample):
         yield WayOut(Way.INTERRUPTED, family)
-    elsewhere = {target[0] for target in wait.targets if target[0] not in (pid, 0) and target[0] > 0}
+    elsewhere = {target[0] for target in wait.targets if target[0] > 0 and target[0] != pid}
     if elsewhere and (wait.kind in _ENDS_WITH_PROCESS or kind == "mutex_robust"):
         yield WayOut(Way.KILLED, family.union(*map(around, elsewhere)))
 

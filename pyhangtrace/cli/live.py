@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from typing import TYPE_CHECKING
 
 from pyhangtrace.model.errors import NotSupported, OutputFailed
+
+if TYPE_CHECKING:
+    from pyhangtrace.live.follow import Follower
 
 
 def follow(pids: tuple[int, ...], *, plain: bool, as_json: bool, bpf: bool) -> int:
@@ -39,12 +43,9 @@ def follow(pids: tuple[int, ...], *, plain: bool, as_json: bool, bpf: bool) -> i
     return 0
 
 
-def _stream(follower: object, *, as_json: bool) -> None:
+def _stream(follower: Follower, *, as_json: bool) -> None:
     from pyhangtrace.interrupts import interruptible
-    from pyhangtrace.live.follow import Follower
     from pyhangtrace.live.stream import stream
-
-    assert isinstance(follower, Follower)
 
     def emit(data: bytes) -> None:
         try:

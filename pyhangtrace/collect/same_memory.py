@@ -58,13 +58,9 @@ def _candidates(
     """Children whose first stack lies where that of their parent does, as it only can without an execve."""
     for process in processes:
         parent = known.get(process.ppid)
-        forked = parent is not None and process.stack_start is not None
-        if (
-            forked
-            and parent is not None
-            and process.stack_start == parent.stack_start
-            and _alike(process, parent)
-        ):
+        if parent is None or process.stack_start is None:
+            continue
+        if process.stack_start == parent.stack_start and _alike(process, parent):
             yield process.pid, parent.pid
 
 

@@ -11,7 +11,7 @@ from pyhangtrace.live import suspicion, ticks
 from pyhangtrace.live.looking import Looked, Looking
 from pyhangtrace.live.suspicion import Suspicion
 from pyhangtrace.live.ticks import Held
-from pyhangtrace.model.kinds import State
+from pyhangtrace.model.kinds import WELL, State
 from pyhangtrace.model.live import Reading, ThreadKey, Tick
 from pyhangtrace.sampler import Sampler
 
@@ -23,7 +23,6 @@ _LEAST_WINDOW_S = 0.3
 _SETTLED_S = 3.0
 _CONFIRM_S = 1.0
 _LONGEST_S = 60.0
-_WELL = frozenset({State.RUNNING, State.IDLE})
 _UNSURE = frozenset({State.BUSY, State.SLOW, State.UNKNOWN})
 
 
@@ -99,7 +98,7 @@ class Follower:
         self.problem = looked.problem
         if looked.report is not None:
             state = looked.report.verdict.state
-            settled = not self._quick or state in _WELL or looked.report.window_s >= _SETTLED_S
+            settled = not self._quick or state in WELL or looked.report.window_s >= _SETTLED_S
             self.held = ticks.hold(looked.report, at_s=now_s, settled=settled)
             self.last = looked
             self.sampler.follow(ticks.threads_that_matter(looked.report))

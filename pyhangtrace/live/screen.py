@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from pyhangtrace.live.ticks import Held
 from pyhangtrace.model.kinds import State
-from pyhangtrace.model.live import Doing, LiveRow, Tick
+from pyhangtrace.model.live import LiveRow, Tick
 from pyhangtrace.model.report import Report, ReportProcess, ReportThread, Wait
 from pyhangtrace.render.clean import clean
 from pyhangtrace.render.stacks import process_label, thread_label
 from pyhangtrace.render.text.layout import shorten, wrap
-from pyhangtrace.render.text.words import age, frame_words, plural, wait_words
+from pyhangtrace.render.text.words import age, frame_words, plural, wait_words, waker_words
 
 # Name and width, with the blank that follows; what is left is for the last one.
 COLUMNS: tuple[tuple[str, int], ...] = (
@@ -102,9 +102,8 @@ def headline(tick: Tick, wish: Wish, width: int) -> tuple[State | None, list[str
 
 
 def _status(tick: Tick, wish: Wish) -> str:
-    moving = sum(row.doing in (Doing.RUNS, Doing.MOVES) for row in tick.rows)
     parts = [tick.at[11:19], *([tick.framework] if tick.framework else [])]
-    parts += [f"{moving} of {plural(len(tick.rows), 'process')} move", f"by {wish.sort}"]
+    parts += [f"{tick.moving} of {plural(len(tick.rows), 'process')} move", f"by {wish.sort}"]
     if wish.filter:
         parts.append(f"only {wish.filter!r}")
     if tick.verdict is not None:
@@ -197,8 +196,6 @@ def _chain(report: Report, passed_s: float) -> Iterator[str]:
 
 
 def _wakers(tick: Tick) -> Iterator[str]:
-    from pyhangtrace.live.stream import waker_words
-
     if tick.wakers:
         yield "before it stood still"
     for note in tick.wakers:

@@ -11,14 +11,11 @@ import msgspec
 
 from pyhangtrace.live.follow import BEAT_S, TICK_S, Follower
 from pyhangtrace.live.looking import Looked
-from pyhangtrace.model.kinds import State
-from pyhangtrace.model.live import Doing, Tick, WakerNote
+from pyhangtrace.model.live import Tick, WakerNote
 from pyhangtrace.render.text.page import render_text
-from pyhangtrace.render.text.words import age, plural
+from pyhangtrace.render.text.words import age, plural, waker_words
 
 Emit = Callable[[bytes], None]
-
-_WELL = frozenset({State.RUNNING, State.IDLE})
 
 
 def stream(follower: Follower, emit: Emit, *, as_json: bool, stop: threading.Event) -> None:
@@ -81,15 +78,6 @@ def waker_line(note: WakerNote) -> bytes:
     return f"{waker_words(note)}\n".encode()
 
 
-def waker_words(note: WakerNote) -> str:
-    """`Consumer (pid 70) was woken by Producer (72), 340 of 341 times`."""
-    other = f"pid {note.waker_pid}, " if note.waker_pid not in (None, note.pid) else ""
-    return (
-        f"{note.thread} (pid {note.pid}) was woken by {note.waker} ({other}{note.waker_tid}), "
-        f"{note.count} of {note.of} times"
-    )
-
-
 def _parts(tick: Tick) -> Iterator[str]:
     yield tick.at[11:19]
     if not tick.rows:
@@ -98,8 +86,7 @@ def _parts(tick: Tick) -> Iterator[str]:
     if tick.verdict is not None:
         since = f" since {age(tick.verdict.since_s)}" if tick.verdict.since_s is not None else ""
         yield f"{tick.verdict.state.value.upper()}  {tick.verdict.title}{since};"
-    moving = sum(row.doing in (Doing.RUNS, Doing.MOVES) for row in tick.rows)
-    yield f"{moving} of {plural(len(tick.rows), 'process')} move,"
+    yield f"{tick.moving} of {plural(len(tick.rows), 'process')} move,"
     yield f"cpu {100 * sum(row.cpu or 0.0 for row in tick.rows):.0f} %,"
     yield f"{sum(row.faults_per_s or 0.0 for row in tick.rows):.0f} faults/s"
     if tick.still_s is not None:

@@ -19,6 +19,10 @@ class State(str, Enum):
     UNKNOWN = "unknown"
 
 
+WELL = frozenset({State.RUNNING, State.IDLE})
+"""Of these there is nothing to tell: the job is well."""
+
+
 class Confidence(str, Enum):
     """How much the verdict rests on."""
 

@@ -138,3 +138,8 @@ class Tick:
     counts_wakers: bool = False
     wakers: tuple[WakerNote, ...] = field(default=())
     notes: tuple[str, ...] = field(default=())
+
+    @property
+    def moving(self) -> int:
+        """How many processes do something."""
+        return sum(row.doing in (Doing.RUNS, Doing.MOVES) for row in self.rows)

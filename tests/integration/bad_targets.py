@@ -9,7 +9,7 @@ import signal
 import struct
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -132,7 +132,7 @@ def status(pid: int, name: str) -> str:
     raise AssertionError(f"no {name} in the status of {pid}")
 
 
-def await_that(what: str, condition: Any, *, deadline_s: float = 20.0) -> None:
+def await_that(what: str, condition: Callable[[], object], *, deadline_s: float = 60.0) -> None:
     """Poll a condition until it holds."""
     deadline = time.monotonic() + deadline_s
     while not condition():

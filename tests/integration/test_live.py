@@ -19,6 +19,7 @@ import pytest
 from pyhangtrace.collect.procfs import numbers
 from pyhangtrace.model.kinds import SourceState
 from pyhangtrace.probes.capability import probe_capabilities
+from tests.integration.bad_targets import await_that
 from tests.integration.stepping import stepping_job
 from tests.integration.test_record import all_bpf, held
 
@@ -26,13 +27,6 @@ ROOT = Path(__file__).parents[2]
 TARGETS = Path(__file__).with_name("targets")
 PATIENCE_S = 60.0
 WITHIN_S = 3.0
-
-
-def await_that(what: str, holds: Callable[[], object], seconds: float = PATIENCE_S) -> None:
-    until = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < until, f"never: {what}"
-        time.sleep(0.02)
 
 
 class Terminal:
@@ -58,7 +52,7 @@ class Terminal:
         self._tmux("send-keys", "-t", "live", *keys)
 
     def until(self, words: str, seconds: float = PATIENCE_S) -> str:
-        await_that(words, lambda: words in self.screen(), seconds)
+        await_that(words, lambda: words in self.screen(), deadline_s=seconds)
         return self.screen()
 
     def exit_code(self) -> int:

@@ -9,13 +9,13 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from pyhangtrace import demo
+from tests.integration.bad_targets import await_that
 from tests.integration.stepping import stepping_job
 from tests.unit.render.test_prometheus import parsed, value
 
@@ -70,14 +70,6 @@ def watching(pid: int, folder: Path, *options: str, stall: str = "1s") -> Iterat
 
 def metric(path: Path, name: str, **labels: str) -> float:
     return value(parsed(path.read_bytes()), name, **labels)
-
-
-def await_that(what: str, holds: object) -> None:
-    assert callable(holds)
-    until = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < until, f"never: {what}"
-        time.sleep(0.02)
 
 
 def test_a_job_that_comes_to_hang_is_told_with_all_that_belongs_to_it(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from pyhangtrace.model.kinds import Role, StackFrom, WaitKind
+from pyhangtrace.model.live import WakerNote
 from pyhangtrace.model.ranks import fold
 from pyhangtrace.model.report import Collective, Report, ReportProcess, ReportThread, Wait
 from pyhangtrace.model.stacks import Frame
@@ -48,7 +49,6 @@ _WITH_HOLDER: dict[WaitKind, str] = {
     WaitKind.CHILD: "waits for the child",
     WaitKind.GIL: "waits for the GIL, held by",
 }
-# What nobody of the job ends, by the name that the wait carries.
 # Names of the object of an event loop whose tasks wait for each other.
 _TASKS = ("task ", "tasks ")
 
@@ -63,6 +63,7 @@ _NAMED = {
     "map": "waits for the result of map",
 }
 
+# What nobody of the job ends, by the name that the wait carries.
 _OUTSIDE = {"connection": "waits for a connection", "signal": "waits for a signal"}
 _STACKS_FROM = {
     StackFrom.REPAIRED: "(stack repaired)",
@@ -280,3 +281,12 @@ def holder_words(wait: Wait, report: Report, *, known: Collection[int] = ()) -> 
             else f"rank {process.rank} (pid {holder.pid}){gone}"
         )
     return (f"pid {holder.pid}" if holder.pid in known else process_words(process)) + gone
+
+
+def waker_words(note: WakerNote) -> str:
+    """`Consumer (pid 70) was woken by Producer (72), 340 of 341 times`."""
+    other = f"pid {note.waker_pid}, " if note.waker_pid not in (None, note.pid) else ""
+    return (
+        f"{note.thread} (pid {note.pid}) was woken by {note.waker} ({other}{note.waker_tid}), "
+        f"{note.count} of {note.of} times"
+    )

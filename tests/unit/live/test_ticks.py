@@ -8,6 +8,7 @@ from dataclasses import replace
 from pyhangtrace.live import stream, ticks
 from pyhangtrace.model.kinds import State
 from pyhangtrace.model.live import Doing, Woken
+from pyhangtrace.render.text.words import waker_words
 from tests.unit.live import made
 from tests.unit.render import sample
 
@@ -104,7 +105,7 @@ def test_who_used_to_wake_a_waiter_is_told_where_nobody_is_recorded() -> None:
         Woken(waker=4241, woken=5555, count=5),
     )
     (note,) = made.tick(made.reading(110.0), woken=woken).wakers
-    assert stream.waker_words(note) == (
+    assert waker_words(note) == (
         "MainThread (pid 4240) was woken by MainThread (pid 4241, 4241), 90 of 100 times"
     )
 
