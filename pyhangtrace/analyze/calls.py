@@ -267,6 +267,11 @@ def has_stack(sample: ThreadSample) -> bool:
     return any(frame.kind is not FrameKind.KERNEL for frame in (*sample.frames, *sample.unmerged_native))
 
 
+def in_libc(frame: Frame) -> bool:
+    """Whether a native frame is of the C library's own file."""
+    return "libc.so" in (frame.module or "")
+
+
 def recognise(frames: Sequence[Frame]) -> Call | None:
     """What the innermost frames wait for, None if no rule knows them.
 

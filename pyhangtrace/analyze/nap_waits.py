@@ -10,7 +10,7 @@ from dataclasses import replace
 from pyhangtrace.analyze import holders, objects
 from pyhangtrace.analyze.blocked import Blocked, Standing, changed
 from pyhangtrace.analyze.call_waits import polling
-from pyhangtrace.analyze.calls import MPI_WAIT, Call, Meaning, path_has, python_frames
+from pyhangtrace.analyze.calls import MPI_WAIT, Call, Meaning, in_libc, path_has, python_frames
 from pyhangtrace.analyze.progress import in_place
 from pyhangtrace.analyze.python_objects import FUTURE
 from pyhangtrace.analyze.scene import Key, Scene
@@ -18,7 +18,6 @@ from pyhangtrace.model.kinds import Confidence, Edge, Kind, PolledThing, WaitKin
 from pyhangtrace.model.report import WaitObject
 from pyhangtrace.model.threads import TaskSample, ThreadSample
 
-_LIBC = "libc.so"
 _OWN_LOOP = "it does so inside of its own event loop, of which nothing else goes on meanwhile"
 
 
@@ -122,7 +121,7 @@ def _request(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | No
     tells of whom one is.
     """
     facts = [each for each in scene.evidence.looks[-1].mpi if each.pid == sample.pid]
-    frame = next((frame for frame in sample.frames if _LIBC not in (frame.module or "")), None)
+    frame = next((frame for frame in sample.frames if not in_libc(frame)), None)
     known = bool(facts) and all(each.receives for each in facts)
     if frame is None or not known or scene.mpi_moves(sample.pid) is not False:
         return None

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from pyhangtrace.analyze.calls import has_stack, python_frames
+from pyhangtrace.analyze.calls import has_stack, in_libc, python_frames
 from pyhangtrace.analyze.progress import TIMEOUT_BLUR_S, is_ready, lines, place, waits_for_gil, was_due
 from pyhangtrace.model.kinds import FrameKind
 from pyhangtrace.model.stacks import Frame
@@ -23,7 +23,6 @@ _AS_BEFORE = 3.0
 _AT_MOST = 0.1  # who takes more of the time works in between
 # Calls that nothing but the clock ends.
 _SLEEPS = frozenset({"nanosleep", "clock_nanosleep"})
-_LIBC = "libc.so"
 
 
 def completed(samples: Sequence[ThreadSample], calls: Mapping[int, str]) -> list[ThreadSample]:
@@ -178,6 +177,6 @@ def _outside_in(frames: Sequence[Frame]) -> list[tuple[str, str | None, int | No
     if own:
         return own[::-1]
     native = [frame for frame in frames if frame.kind is FrameKind.NATIVE]
-    while native and _LIBC in (native[0].module or ""):
+    while native and in_libc(native[0]):
         native.pop(0)
     return [(frame.function, frame.module, None) for frame in reversed(native)]

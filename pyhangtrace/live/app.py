@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import ClassVar
@@ -105,7 +106,7 @@ class LiveApp(App[None]):
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Filters while it is typed."""
-        self.wish = Wish(sort=self.wish.sort, filter=event.value, frozen=self.wish.frozen)
+        self.wish = replace(self.wish, filter=event.value)
         self._draw()
 
     def on_input_submitted(self) -> None:
@@ -119,7 +120,7 @@ class LiveApp(App[None]):
         """By the next column."""
         names = list(SORTS)
         following = names[(names.index(self.wish.sort) + 1) % len(names)]
-        self.wish = Wish(sort=following, filter=self.wish.filter, frozen=self.wish.frozen)
+        self.wish = replace(self.wish, sort=following)
         self._draw()
 
     def action_filter(self) -> None:
@@ -137,7 +138,7 @@ class LiveApp(App[None]):
 
     def action_freeze(self) -> None:
         """The screen stands still; the job is followed on."""
-        self.wish = Wish(sort=self.wish.sort, filter=self.wish.filter, frozen=not self.wish.frozen)
+        self.wish = replace(self.wish, frozen=not self.wish.frozen)
         self._draw()
 
     def action_look(self) -> None:

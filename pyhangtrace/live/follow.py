@@ -51,7 +51,7 @@ class Follower:
         now_s = time.monotonic()
         self.sampler = Sampler(asked=self.asked, bpf=self.bpf)
         self.sampler.start(now_s)
-        self.looking = Looking(self.asked)
+        self.looking = Looking()
         self.readings = (None, self.sampler.read(now_s))
 
     def look(self) -> None:

@@ -26,7 +26,6 @@ _PR_SET_PDEATHSIG = 1
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """`max_window_s` bounds how long the look waits for somebody who has only just fallen asleep."""
 
-    number: int
     pids: tuple[int, ...]
     max_window_s: float = 3.0
     bpf: bool = True
@@ -35,7 +34,6 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes of the report and of the bundle behind it, or what went wrong. `cpu_s` of all that the look took."""
 
-    number: int
     report: int = 0
     bundle: int = 0
     problem: str | None = None
@@ -61,11 +59,11 @@ def _serve(request: Request, output: int) -> Answer:
         result = attach(request.pids, AttachOptions(max_window_s=request.max_window_s, bpf=request.bpf))
         sizes = _put(result, output)
     except HangtraceError as error:
-        return Answer(number=request.number, problem=error.summary, cpu_s=_cpu_s() - before)
+        return Answer(problem=error.summary, cpu_s=_cpu_s() - before)
     except Exception as error:  # noqa: BLE001 - one look that fails is no end of the view
         problem = f"{type(error).__name__}: {error}"
-        return Answer(number=request.number, problem=problem, cpu_s=_cpu_s() - before)
-    return Answer(number=request.number, report=sizes[0], bundle=sizes[1], cpu_s=_cpu_s() - before)
+        return Answer(problem=problem, cpu_s=_cpu_s() - before)
+    return Answer(report=sizes[0], bundle=sizes[1], cpu_s=_cpu_s() - before)
 
 
 def _put(result: Result, output: int) -> tuple[int, int]:

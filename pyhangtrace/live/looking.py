@@ -44,9 +44,7 @@ class Looked:
 class Looking:
     """Starts the process at once: it needs half a second to be ready. Close it."""
 
-    def __init__(self, pids: tuple[int, ...]) -> None:
-        self._pids = pids
-        self._number = 0
+    def __init__(self) -> None:
         self._buffer = b""
         self._memory = os.memfd_create("hangtrace-look")
         self._child: subprocess.Popen[bytes] | None = None
@@ -69,8 +67,7 @@ class Looking:
     def begin(self, pids: tuple[int, ...], *, max_window_s: float, bpf: bool) -> None:
         """Asks for a look; only when none is under way."""
         assert not self._busy
-        self._number += 1
-        request = Request(number=self._number, pids=pids, max_window_s=max_window_s, bpf=bpf)
+        request = Request(pids=pids, max_window_s=max_window_s, bpf=bpf)
         if self._child is None:
             self._start()
         assert self._child is not None
