@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyhangtrace.collect import rungs
 from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
 from pyhangtrace.model.evidence import SourceStatus
 from pyhangtrace.model.kinds import SourceState
 from pyhangtrace.model.processes import ProcessFacts
+
+if TYPE_CHECKING:
+    from pyhangtrace._native import AlarmReader
 
 ALARMS_TASK = "alarms"
 
@@ -22,14 +25,15 @@ def alarms_task(
     state: HelperState, pids: Sequence[int], argument: Any, progress: Progress
 ) -> Iterator[tuple[int, Any]]:
     """Task: for the first pid, `AlarmStates` of all of them."""
-    reader = state.kept.get(ALARMS_TASK)
-    if reader is None:
-        from pyhangtrace import _native
-
-        reader = state.kept[ALARMS_TASK] = _native.AlarmReader()
     progress(pids[0])
-    yield pids[0], reader.read(list(pids))
+    yield pids[0], state.keep(ALARMS_TASK, _reader).read(list(pids))
     yield from ((pid, None) for pid in pids[1:])
+
+
+def _reader() -> AlarmReader:
+    from pyhangtrace import _native
+
+    return _native.AlarmReader()
 
 
 def collect(
@@ -37,9 +41,8 @@ def collect(
 ) -> tuple[dict[int, ProcessFacts], SourceStatus]:
     """The facts of those of these processes that have one set, changed to say for when."""
     answers = reader.run(ALARMS_TASK, pids, deadline_s=deadline_s)
-    states = next((value for value in answers.values.values() if value is not None), None)
+    states, reason = answers.of_all()
     if states is None:
-        reason = next(iter(answers.problems.values()), "no answer")
         return {}, SourceStatus(source=rungs.ALARMS, state=SourceState.FAILED, reason=reason)
     found = {
         pid: replace(facts[pid], alarm_s=round(left_s, 3))

@@ -68,6 +68,12 @@ class HelperState:
     one_at_a_time: bool = False  # processes, since an earlier helper ended with several in hand
     kept: dict[str, Any] = field(default_factory=dict)
 
+    def keep(self, name: str, make: Callable[[], Any]) -> Any:
+        """What is kept under this name; made at first use, so that a helper that never needs it does not load it."""
+        if name not in self.kept:
+            self.kept[name] = make()
+        return self.kept[name]
+
 
 @dataclass(frozen=True, slots=True)
 class Answers:
@@ -75,6 +81,11 @@ class Answers:
 
     values: dict[int, Any]
     problems: dict[int, str]
+
+    def of_all(self) -> tuple[Any, str]:
+        """Of a task that answers once, with its first pid, for all of them: that answer; else None, and why."""
+        found = next((value for value in self.values.values() if value is not None), None)
+        return found, "" if found is not None else next(iter(self.problems.values()), "no answer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ from pyhangtrace.model.open_files import FdFacts, SocketTimeouts
 from pyhangtrace.model.threads import ThreadSample
 
 if TYPE_CHECKING:
-    from pyhangtrace._native import OpenFileStates
+    from pyhangtrace._native import OpenFileReader, OpenFileStates
 
 KERNEL_FILES_TASK = "kernel files"
 
@@ -52,14 +52,15 @@ def kernel_files_task(
     state: HelperState, pids: Sequence[int], argument: Any, progress: Progress
 ) -> Iterator[tuple[int, Any]]:
     """Task: for the first pid, `OpenFileStates` of the descriptors that `argument` names for each pid."""
-    reader = state.kept.get(KERNEL_FILES_TASK)
-    if reader is None:
-        from pyhangtrace import _native
-
-        reader = state.kept[KERNEL_FILES_TASK] = _native.OpenFileReader()
     progress(pids[0])
-    yield pids[0], reader.read({pid: argument[pid] for pid in pids})
+    yield pids[0], state.keep(KERNEL_FILES_TASK, _reader).read({pid: argument[pid] for pid in pids})
     yield from ((pid, None) for pid in pids[1:])
+
+
+def _reader() -> OpenFileReader:
+    from pyhangtrace import _native
+
+    return _native.OpenFileReader()
 
 
 def collect(
@@ -79,9 +80,8 @@ def collect(
     for found in blocked:
         wanted.setdefault(found.pid, []).append(found.fd)
     answers = reader.run(KERNEL_FILES_TASK, sorted(wanted), wanted, deadline_s=deadline_s)
-    states = next((value for value in answers.values.values() if value is not None), None)
+    states, reason = answers.of_all()
     if states is None:
-        reason = next(iter(answers.problems.values()), "no answer")
         status = SourceStatus(source=rungs.SOCKETS, state=SourceState.FAILED, reason=reason)
         return KernelFiles(status=status if sockets else None)
     return _found(states, described, sockets=sockets)

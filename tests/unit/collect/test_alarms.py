@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from pyhangtrace.collect import alarms
-from pyhangtrace.collect.guarded import GuardedReader, HelperState
+from pyhangtrace.collect.guarded import Answers, GuardedReader, HelperState
 from pyhangtrace.model.kinds import SourceState
 from pyhangtrace.model.processes import ProcessFacts
 
@@ -52,9 +52,9 @@ def test_who_may_not_ask_says_so() -> None:
     state = HelperState(proc_root="/proc", kept={alarms.ALARMS_TASK: Reader()})
 
     class Guarded:
-        def run(self, task: str, pids: list[int], *, deadline_s: float) -> object:
+        def run(self, task: str, pids: list[int], *, deadline_s: float) -> Answers:
             values = dict(alarms.alarms_task(state, pids, None, lambda _: None))
-            return type("Answers", (), {"values": values, "problems": {}})()
+            return Answers(values=values, problems={})
 
     found, status = alarms.collect(Guarded(), {}, [7, 8], deadline_s=1.0)  # type: ignore[arg-type]
     assert (found, status.state) == ({}, SourceState.REFUSED)
