@@ -110,6 +110,7 @@ std::unordered_map<int, double> Reader::read(std::span<const int> pids) {
   if (!program_) {
     return {};
   }
+  status_ = {RungState::used, {}};
   auto found = ask(pids);
   if (!found) {
     status_ = status_of(errno, "iterating over threads");

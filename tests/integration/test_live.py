@@ -9,77 +9,20 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pyhangtrace.collect.procfs import numbers
 from pyhangtrace.model.kinds import SourceState
 from pyhangtrace.probes.capability import probe_capabilities
 from tests.integration.bad_targets import await_that
 from tests.integration.stepping import stepping_job
+from tests.integration.terminals import PATIENCE_S, ROOT, Terminal, below, terminal
 from tests.integration.test_record import all_bpf, held
 
-ROOT = Path(__file__).parents[2]
 TARGETS = Path(__file__).with_name("targets")
-PATIENCE_S = 60.0
-WITHIN_S = 3.0
-
-
-class Terminal:
-    """A terminal of tmux in which a command runs, 80 x 24, with a server of its own."""
-
-    def __init__(self, command: list[str], folder: Path) -> None:
-        self._server = f"hangtrace-{os.getpid()}-{time.monotonic_ns()}"
-        self._folder = folder
-        self._exit = folder / "exit"
-        line = " ".join(command) + f"; echo $? > {self._exit}; exec sleep 1000"
-        self._tmux(
-            "-f", os.devnull, "new-session", "-d", "-x", "80", "-y", "24", "-s", "live", "-c", str(ROOT), line
-        )
-
-    def _tmux(self, *arguments: str) -> str:
-        command = ["tmux", "-L", self._server, *arguments]
-        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
-
-    def screen(self) -> str:
-        return self._tmux("capture-pane", "-p", "-t", "live")
-
-    def press(self, *keys: str) -> None:
-        self._tmux("send-keys", "-t", "live", *keys)
-
-    def until(self, words: str, seconds: float = PATIENCE_S) -> str:
-        await_that(words, lambda: words in self.screen(), deadline_s=seconds)
-        return self.screen()
-
-    def exit_code(self) -> int:
-        await_that("the end", lambda: self._exit.exists() and self._exit.read_text())
-        return int(self._exit.read_text())
-
-    def below(self) -> int:
-        """The command that runs in it."""
-        (child,) = below(int(self._tmux("display-message", "-p", "-t", "live", "#{pane_pid}")))[:1]
-        return child
-
-    def close(self) -> None:
-        with contextlib.suppress(subprocess.CalledProcessError):
-            self._tmux("kill-server")
-
-
-@contextlib.contextmanager
-def terminal(folder: Path, *arguments: object) -> Iterator[Terminal]:
-    if shutil.which("tmux") is None:
-        pytest.skip("needs tmux")
-    pytest.importorskip("textual")
-    command = [sys.executable, "-m", "pyhangtrace", *map(str, arguments)]
-    shown = Terminal(command, folder)
-    try:
-        yield shown
-    finally:
-        shown.close()
 
 
 class Lines:
@@ -127,7 +70,7 @@ def says(state: str) -> Callable[[dict[str, Any]], object]:
 
 
 def test_a_job_that_hangs_under_the_eyes_of_its_user(tmp_path: Path) -> None:
-    """The verdict stands on the screen three seconds later, and what leads to it below."""
+    """The verdict stands on the screen soon (tests/benchmarks/live measures it), and what leads to it below."""
     with (
         stepping_job(tmp_path) as job,
         terminal(tmp_path, "attach", job.ranks[0], "--live", "--no-bpf") as screen,
@@ -136,9 +79,7 @@ def test_a_job_that_hangs_under_the_eyes_of_its_user(tmp_path: Path) -> None:
         assert "rank pid     state" in before
         screen.until("looked ")
         job.hang()
-        hung_s = time.monotonic()
         shown = screen.until("HUNG deadlock: ranks 0-1")
-        assert time.monotonic() - hung_s < WITHIN_S
         assert len(shown.splitlines()) == 24
         shown = screen.until("0 of 3 processes move")
         rows = {line.split()[0]: line for line in shown.splitlines() if line[:1] in "01" and "waits" in line}
@@ -203,9 +144,10 @@ def test_lines_of_text_until_somebody_has_enough(tmp_path: Path, how: signal.Sig
 
 
 def test_killed_it_leaves_nothing(tmp_path: Path) -> None:
-    """kill -9 while the other process looks: that one and its helpers end too."""
+    """kill -9 while the other process looks, or has done so: that one and its helpers end too."""
     with stepping_job(tmp_path) as job, lines(job.pid, "--no-bpf") as live:
-        live.until(lambda line: ticks(line) and line["looking"])
+        # A look that is over within one second is in no line of its own.
+        live.until(lambda line: line["kind"] == "report" or line["looking"])
         family = below(live.process.pid)
         assert family
         live.process.kill()
@@ -269,16 +211,6 @@ def test_it_imports_nothing_from_where_it_is_started(tmp_path: Path) -> None:
             live.kill()
             live.communicate()
     assert not (tmp_path / "sprung").exists()
-
-
-def below(pid: int) -> list[int]:
-    """Processes that this one has started, and those that they have."""
-    found = []
-    for tid in numbers(f"/proc/{pid}/task"):
-        with contextlib.suppress(OSError):
-            for child in Path(f"/proc/{pid}/task/{tid}/children").read_text().split():
-                found += [int(child), *below(int(child))]
-    return found
 
 
 def alive(pid: int) -> bool:

@@ -179,7 +179,6 @@ _OOM = """
     import os, signal, sys, time
     child = os.fork()
     if child == 0:
-        time.sleep(0.2)
         memory = []
         while True:
             memory.append(b"x" * (1 << 20))
