@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
-from operator import itemgetter
 from typing import NamedTuple
 
 from pyhangtrace.analyze.blocked import Blocked, Standing, changed, weakest
+from pyhangtrace.analyze.hearing import hears, hears_nothing
 from pyhangtrace.analyze.progress import GOES_ON, Progress
 from pyhangtrace.analyze.python_objects import FUTURE
 from pyhangtrace.analyze.scene import Key, Scene
@@ -36,22 +36,18 @@ _BLUR_S = 0.1
 # Threads that a wait leads to, at most: of more nobody is asked.
 _FARTHEST = 64
 
-# Waits of a thread beside for word from one that it knows, which may say that a lock is to be given back. Who accepts
-# connections, or polls for whatever comes, serves others.
-_HEARS = frozenset({WaitKind.SOCKET, WaitKind.PIPE})
-
 # Of what any thread of the process may do, one may be told to from outside; to send signals is for those who watch.
 _TOLD = frozenset({Way.UNLOCKED, Way.CANCELLED})
 
 
 class _Others(NamedTuple):
-    """Who may have a say, by process: threads that nap, and ones that read from others; processes with a timer.
+    """Who may have a say, by process: threads that nap, and ones that hear from others; processes with a timer.
 
     `around`: a process with its relatives.
     """
 
     naps: Mapping[int, Sequence[Key]]
-    readers: Mapping[int, Sequence[Key]]
+    hearers: Mapping[int, Sequence[Key]]
     timers: frozenset[int]
     around: Callable[[int], frozenset[int]]
 
@@ -61,9 +57,9 @@ def settle_bystanders(scene: Scene, waits: Mapping[Key, Blocked]) -> dict[Key, B
     settled = dict(waits)
     timers = frozenset(pid for pid in scene.processes if has_timer(scene, pid))
     # Thousands of threads ask for the same few families.
-    others = _Others(_naps(scene, waits), _readers(waits), timers, cache(partial(relatives, scene)))
+    others = _Others(_naps(scene, waits), _hearers(scene, waits), timers, cache(partial(relatives, scene)))
     shared = any(process.same_memory for process in scene.processes.values())
-    if not (others.naps or others.readers or timers or shared):
+    if not (others.naps or others.hearers or timers or shared):
         return settled
     for key, wait in waits.items():
         if _is_anybodys(scene, wait):
@@ -92,7 +88,7 @@ def _perhaps_ended(scene: Scene, waits: Mapping[Key, Blocked], wait: Blocked, ot
         found = _still_to_act(scene, waits, wait, _of(others.naps, pids), by_code=False)
         if found:
             return _told(scene, waits, wait, found, may=way, helped=_is_tracer(wait, found))
-        by = _timer_or_reader(scene, waits, wait, way, pids, others)
+        by = _timer_or_hearer(scene, waits, wait, way, pids, others)
         if by is not None:
             said = f"{by} may {way.value}: whether it does is not known"
             return _doubted(wait, said, f"{by} steps in: it may {way.value}")
@@ -124,7 +120,7 @@ def _doubted(wait: Blocked, evidence: str, doubt: str, *, helped: bool = False) 
     )
 
 
-def _timer_or_reader(
+def _timer_or_hearer(
     scene: Scene,
     waits: Mapping[Key, Blocked],
     wait: Blocked,
@@ -136,16 +132,14 @@ def _timer_or_reader(
     first = min(others.timers & pids, default=None)
     if first is not None:
         return timer_of(scene, first)
-    readers = _of(others.readers, pids) if way in _TOLD else ()
-    if not readers:
+    hearers = _of(others.hearers, pids) if way in _TOLD else ()
+    if not hearers:
         return None
     part = _leads_to(waits, wait)
-    held = {pid for pid, _ in part}
-    for key in readers:
-        targets = waits[key].targets
-        # One that reads from who is in the circle hears nothing.
-        if key not in part and not (targets and held.issuperset(map(itemgetter(0), targets))):
-            return f"thread {key[1]}, which reads from others,"
+    for key in hearers:
+        if key not in part and not hears_nothing(scene, waits, key, part):
+            reads = waits[key].kind in (WaitKind.PIPE, WaitKind.SOCKET)
+            return f"thread {key[1]}, which {'reads from' if reads else 'waits for'} others,"
     return None
 
 
@@ -155,12 +149,11 @@ def _is_tracer(wait: Blocked, found: Iterable[Key]) -> bool:
     return any(pid == tracer for pid, _ in found)
 
 
-def _readers(waits: Mapping[Key, Blocked]) -> dict[int, list[Key]]:
-    """Threads with work of their own that read from another process, or from another host."""
+def _hearers(scene: Scene, waits: Mapping[Key, Blocked]) -> dict[int, list[Key]]:
+    """Threads with work of their own that other processes, or other hosts, may wake."""
     found: dict[int, list[Key]] = {}
     for key, wait in waits.items():
-        listens = wait.standing is Standing.IDLE and wait.object.name == "connection"
-        if wait.kind in _HEARS and wait.service is None and not wait.own_end and not listens:
+        if hears(scene, wait):
             found.setdefault(key[0], []).append(key)
     return found
 

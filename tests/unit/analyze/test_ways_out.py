@@ -160,6 +160,91 @@ def test_a_thread_that_reads_from_others_may_unlock_a_normal_mutex(kind: str, su
     assert analyze(b.evidence([b.process(100)], looks)).verdict.confidence is PROVEN
 
 
+SEMOP, MSGRCV, MQ_TIMEDRECEIVE = 65, 70, 243
+CHILD = 101
+
+
+def for_child(pid: int = CHILD) -> ThreadSample:
+    return b.sleeper(100, 203, syscall=b.WAIT4, args=(pid, 0, 0, 0, 0, 0))
+
+
+def on_word(kind: str, *, shared: bool) -> ThreadSample:
+    key = (1, 9, 0) if shared else None
+    lock = LockFacts(kind=kind, address=0xC000, uaddr=0xC000, op=9, value=0, shared_key=key)
+    return b.sleeper(100, 203, lock=lock, frames=(b.native("step", "program"),))
+
+
+def beside_child(
+    third: ThreadSample, child: ThreadSample | None = None, *, kind: str = "mutex_normal", **look: Any
+) -> Verdict:
+    """A circle of two mutexes beside a third thread, and a child that is in accept() if nothing else is said."""
+    serves = b.on_fd(CHILD, fd=4, syscall=b.ACCEPT)
+    fds = [b.connection(CHILD, 4, 19, state="LISTEN"), *look.pop("fds", ())]
+    processes = [b.process(100), b.process(CHILD, ppid=100)]
+    looks = b.twice(*circle(kind), third, child if child is not None else serves, fds=fds, **look)
+    return analyze(b.evidence(processes, looks)).verdict
+
+
+def descriptor(kind: FdKind, *others: int) -> FdFacts:
+    holders = tuple(Holder(pid=pid, mode="rw") for pid in (100, *others))
+    return FdFacts(pid=100, fd=3, kind=kind, target=f"anon_inode:[{kind.value}]", others=holders)
+
+
+HEARS = [
+    pytest.param(for_child(), (), id="child"),
+    pytest.param(b.on_fd(100, 203, fd=3), (descriptor(FdKind.EVENTFD, CHILD),), id="eventfd"),
+    pytest.param(b.on_fd(100, 203, fd=3), (descriptor(FdKind.INOTIFY),), id="inotify"),
+    pytest.param(b.on_fd(100, 203, fd=3), (descriptor(FdKind.SIGNALFD),), id="signalfd"),
+    pytest.param(on_word("semaphore", shared=True), (), id="shared semaphore"),
+    pytest.param(on_word("barrier", shared=True), (), id="shared barrier"),
+    pytest.param(b.sleeper(100, 203, syscall=SEMOP, args=(1, 0, 1, 0, 0, 0)), (), id="semop"),
+    pytest.param(b.sleeper(100, 203, syscall=MSGRCV, args=(1, 0, 8, 0, 0, 0)), (), id="msgrcv"),
+    pytest.param(
+        b.sleeper(100, 203, syscall=MQ_TIMEDRECEIVE, args=(3, 0, 8, 0, 0, 0)),
+        (descriptor(FdKind.MQUEUE, CHILD),),
+        id="mq_receive",
+    ),
+    pytest.param(b.sleeper(100, 203, syscall=RT_SIGTIMEDWAIT), (), id="sigwait"),
+]
+
+
+@pytest.mark.parametrize(("third", "fds"), HEARS)
+def test_a_thread_that_others_may_wake_may_unlock_a_normal_mutex(
+    third: ThreadSample, fds: tuple[FdFacts, ...]
+) -> None:
+    verdict = beside_child(third, fds=fds)
+    assert (verdict.state, verdict.cause, verdict.confidence) == (State.HUNG, Kind.LOCK_CYCLE, LIKELY)
+    assert beside_child(third, kind="mutex_recursive", fds=fds).confidence is PROVEN
+
+
+@pytest.mark.parametrize(
+    ("third", "fds"),
+    [
+        pytest.param(b.on_fd(100, 203, fd=3), (descriptor(FdKind.EVENTFD),), id="eventfd of its own"),
+        pytest.param(on_word("semaphore", shared=False), (), id="semaphore of its own"),
+        pytest.param(on_word("condition", shared=False), (), id="condition"),
+        pytest.param(b.sleeper(100, 203, syscall=PAUSE), (), id="pause, no handler"),
+    ],
+)
+def test_who_waits_for_its_own_process_hears_of_nobody(third: ThreadSample, fds: tuple[FdFacts, ...]) -> None:
+    assert beside_child(third, fds=fds).confidence is PROVEN
+
+
+def test_who_waits_for_a_child_that_waits_for_the_circle_hears_nothing() -> None:
+    fds = [b.pipe(CHILD, 3, 9, Holder(pid=100, mode="w"))]
+    assert beside_child(for_child(), b.on_fd(CHILD, fd=3), fds=fds).confidence is PROVEN
+    fds = [b.pipe(CHILD, 3, 9, Holder(pid=400, mode="w"))]
+    assert beside_child(for_child(), b.on_fd(CHILD, fd=3), fds=fds).confidence is LIKELY
+
+
+@pytest.mark.parametrize(("holder", "sure"), [(CHILD, LIKELY), (100, PROVEN)])
+def test_who_waits_for_a_file_lock_hears_of_its_holder(holder: int, sure: Confidence) -> None:
+    wants = b.sleeper(100, 203, syscall=b.FLOCK, args=(7, 2, 0, 0, 0, 0))
+    locks = [FileLock(kind="flock", access="write", pid=holder, device=1, inode=7, waiters=(100,))]
+    fds = [FdFacts(pid=100, fd=7, kind=FdKind.FILE, target="/c/f", inode=7)]
+    assert beside_child(wants, fds=fds, file_locks=locks).confidence is sure
+
+
 def test_a_joined_thread_may_be_cancelled_by_one_that_reads_from_others() -> None:
     lock = LockFacts(
         kind="join", address=0x9000, uaddr=0x9000, op=9, value=0, owner_tid=202, owner_exact=True
