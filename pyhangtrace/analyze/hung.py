@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from pyhangtrace.analyze.blocked import CONNECT, GROUP_KINDS, Blocked, Standing, any_thread, changed, weaker
+from pyhangtrace.analyze.blocked import (
+    CONNECT,
+    GROUP_KINDS,
+    MAY_BE_UNOWNED,
+    Blocked,
+    Standing,
+    any_thread,
+    changed,
+    weaker,
+)
 from pyhangtrace.analyze.calls import Meaning, path_has
 from pyhangtrace.analyze.causes import (
     MISMATCHES,
@@ -67,6 +76,9 @@ def hung_verdict(case: Case, hung: Sequence[Key]) -> Finding:
             chain=chain,
         )
     cause = _exit_or(case, seed, chain, lead, end)
+    if cause is Kind.LOCK_TEARDOWN and not case.scene.who.pid_of_rank and _wants_unowned(case, chain[-1]):
+        # That the program is over is what shows of it: the lock is what the end waits for.
+        cause = case.waits[chain[-1]].cause
     if cause is Kind.IDLE and (apart := _apart(case, seed, hung)):
         return Finding(
             state=State.HUNG,
@@ -124,7 +136,22 @@ def _holder_unknown(case: Case, chain: Sequence[Key], cause: Kind) -> bool:
     last = case.waits.get(chain[-1])
     if last is None or last.targets or last.standing is not Standing.FIRM or cause is Kind.IPC_NO_EOF:
         return False
-    return not case.scene.who.pid_of_rank and (len(chain) == 1 or cause in (Kind.LOCK_HELD, *NOBODY))
+    unowned = _wants_unowned(case, chain[-1])
+    return not case.scene.who.pid_of_rank and (
+        len(chain) == 1 or unowned or cause in (Kind.LOCK_HELD, *NOBODY)
+    )
+
+
+def _wants_unowned(case: Case, key: Key) -> bool:
+    """Whether it waits for a lock of which no holder is recorded: kept waiting itself, whoever waits for it."""
+    wait = case.waits.get(key)
+    return (
+        wait is not None
+        and wait.kind in MAY_BE_UNOWNED
+        and wait.cause is Kind.LOCK_HELD
+        and wait.holder is None
+        and not wait.targets
+    )
 
 
 def _same_trouble(case: Case, key: Key, other: Key) -> bool:

@@ -51,12 +51,13 @@ class Reach:
     moving: Set[Key]
     edges: Mapping[Key, tuple[Key, ...]]
 
-    def lively(self, *, but: Set[Key] = frozenset()) -> frozenset[Key]:
+    def lively(self, *, but: Set[Key] = frozenset(), also: Set[Key] = frozenset()) -> frozenset[Key]:
         """Those that something may yet reach: they listen, move, or wait for one that does, by name or by role.
 
-        With `but`, where these do nothing by themselves for as long as anybody would wait.
+        With `but`, where these do nothing by themselves for as long as anybody would wait; with `also`, where these
+        may be woken as well.
         """
-        reached = leading_to(self.sources | (self.moving - but), self.edges)
+        reached = leading_to(self.sources | (self.moving - but) | also, self.edges)
         return frozenset(key for key in reached if key[1] >= 0)
 
 
@@ -124,6 +125,25 @@ def _listens(scene: Scene, wait: Blocked) -> bool:
     # A loop that watches nothing but its own wake-up channel waits for its own process, or for a signal.
     alone = wait.kind is WaitKind.POLL and watches_own_only(scene, wait.key)
     return not alone or bool(holders.handled_signals(scene, wait.key[0]))
+
+
+def served_from_elsewhere(scene: Scene, waits: Mapping[Key, Blocked], active: Set[Key]) -> frozenset[Key]:
+    """Who waits in shared memory for something that records nobody, while another process of the job has a thread
+    that is among the `active`: whether that one has the memory as well, and posts there, cannot be seen.
+    """
+    at_work = {key[0] for key in active}
+    if not at_work:
+        return frozenset()
+    return frozenset(
+        key
+        for key, wait in waits.items()
+        if wait.holder is None
+        and not wait.thread_guessed
+        and (at_work - {key[0]})
+        and (sample := scene.thread(key)) is not None
+        and sample.lock is not None
+        and sample.lock.shared_key is not None
+    )
 
 
 def watches_own_only(scene: Scene, key: Key) -> bool:

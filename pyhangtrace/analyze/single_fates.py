@@ -139,7 +139,7 @@ def _alone(world: World, wait: Blocked) -> Outcome:
             if other.progress is moves and wait.kind not in READS:
                 return Outcome(Fate.MOVING, candidate)
         held = wait.kind in MAY_BE_UNOWNED and wait.cause is Kind.LOCK_HELD
-        if (held or inside) and any(_may_act(world, candidate) for candidate in wait.candidates):
+        if (held or inside) and any(_may_act(world, candidate, world.woken) for candidate in wait.candidates):
             return Outcome(Fate.UNKNOWN)
         if held and (tries(wait) or any(tries(waits[each]) for each in wait.candidates if each in waits)):
             # It may give up some day, or the one who has it, who then lets go.

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from pyhangtrace.analyze.blocked import Blocked, Standing
 from pyhangtrace.analyze.fates import Fate, fate_of_timer
-from pyhangtrace.analyze.outside import Reach
+from pyhangtrace.analyze.outside import Reach, keeps_time, served_from_elsewhere
 from pyhangtrace.analyze.scene import Key, Scene
 
 
@@ -34,6 +34,18 @@ class World:
             key for key, wait in self.waits.items() if wait.standing is timer and fate_of_timer(wait) is long
         }
         return self.reach.lively(but=asleep) if asleep else self.lively
+
+    @cached_property
+    def woken(self) -> frozenset[Key]:
+        """The lively ones, and those that another process which is lively or keeps time may wake in shared memory."""
+        timer, long = Standing.TIMER, Fate.LONG_TIMER
+        active = self.soon | {
+            key
+            for key, wait in self.waits.items()
+            if keeps_time(wait) and not (wait.standing is timer and fate_of_timer(wait) is long)
+        }
+        served = served_from_elsewhere(self.scene, self.waits, active)
+        return self.reach.lively(also=served) if served - self.lively else self.lively
 
     @cached_property
     def behind(self) -> Mapping[Key, Sequence[Blocked]]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pyhangtrace.analyze import analyze
-from pyhangtrace.model.kinds import Kind, State
+from pyhangtrace.model.kinds import Kind, Part, State
 from pyhangtrace.model.report import Report
 from pyhangtrace.model.stacks import Frame
 from pyhangtrace.model.threads import ThreadSample
@@ -53,3 +55,18 @@ def test_a_thread_that_goes_on_may_yet_come(other: ThreadSample) -> None:
 def test_who_has_a_program_left_is_not_at_its_end() -> None:
     verdict = judged(waits(101, b.py("main")), waits(201, *JOIN)).verdict
     assert verdict.cause is not Kind.LOCK_TEARDOWN
+
+
+def test_who_wants_a_lock_of_nobody_is_no_culprit_where_the_program_is_over() -> None:
+    own = b.local("Thread._bootstrap_inner", "_daemonic", 0)
+    holder = replace(b.on_python_lock(100, 101, frames=EVENT), named_values=(own,))
+    waiter = replace(b.on_python_lock(100, 102), named_values=(own,))
+    looks = b.twice(b.on_python_lock(100, frames=JOIN), holder, waiter)
+    verdict = analyze(b.evidence([b.process(100)], looks)).verdict
+    assert (verdict.state, verdict.symptom, verdict.cause) == (
+        State.HUNG,
+        Kind.LOCK_TEARDOWN,
+        Kind.LOCK_HELD,
+    )
+    assert [(who.tid, who.part) for who in verdict.culprits] == [(102, Part.PARTY)]
+    assert not any("end its threads" in step for step in verdict.next_steps)

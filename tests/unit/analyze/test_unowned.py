@@ -92,3 +92,33 @@ def test_who_waits_for_a_bare_lock_of_the_c_library_is_not_idle() -> None:
     assert (report.verdict.state, report.verdict.culprits) == (State.UNKNOWN, ())
     wait = next(one for one in report.waits if one.tid == 100)
     assert (wait.kind, [one.tid for one in wait.candidates]) == (WaitKind.MUTEX, [101])
+
+
+def on_shared_futex(pid: int, tid: int) -> ThreadSample:
+    lock = LockFacts(kind="semaphore", address=0x9000, uaddr=0x9000, op=9, value=0, shared_key=(1, 77, 0))
+    return b.sleeper(
+        pid, tid, frames=(b.native("sem_wait", "libc.so.6"), b.native("serve", "job")), lock=lock
+    )
+
+
+def reads_elsewhere(other: ThreadSample) -> Evidence:
+    """A thread that wants a lock of nobody, one that waits in shared memory, and another process."""
+    threads = (b.on_python_lock(100), on_shared_futex(100, 101), other)
+    return b.evidence([b.process(100), b.process(200, ppid=100)], b.twice(*threads))
+
+
+@pytest.mark.parametrize("other", [b.asleep(200, seconds=30), b.running(200)], ids=["naps", "works"])
+def test_another_process_may_serve_whom_it_shares_memory_with(other: ThreadSample) -> None:
+    verdict = analyze(reads_elsewhere(other)).verdict
+    assert (verdict.state is State.HUNG, verdict.culprits) == (False, ())
+
+
+def test_one_that_sleeps_for_long_serves_nobody() -> None:
+    verdict = analyze(reads_elsewhere(b.asleep(200, seconds=9000))).verdict
+    assert verdict.state is State.HUNG
+
+
+def test_memory_of_its_own_is_served_by_its_own_threads() -> None:
+    threads = (b.on_python_lock(100), on_event(101, timeout_s=None), b.asleep(200, seconds=30))
+    evidence = b.evidence([b.process(100), b.process(200, ppid=100)], b.twice(*threads))
+    assert analyze(evidence).verdict.state is State.HUNG
