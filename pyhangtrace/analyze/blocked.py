@@ -94,6 +94,7 @@ class Blocked(msgspec.Struct, frozen=True, kw_only=True):
     note: str | None = None  # what else a person must know of it, as a clause
     asks: bool = False
     own_end: bool = False  # a pipe or pair whose only other end is in the same process
+    anybodys: bool = False  # whoever knows the name or key of what it waits for may come and end it
     from_stdin: bool = False  # reads standard input, and the other end is not the job's
     gives_up: bool = False  # its caller has set a time after which it does, which is not seen
     over: bool = False  # its program has come to its end, and the process has not

@@ -193,6 +193,9 @@ def _peers(
     cause = Kind.IPC_PEER_SILENT
     if facts.kind is FdKind.PIPE or (facts.socket is not None and writing):
         cause = Kind.IPC_PIPE_FULL if writing and full else cause
+    named = objects.has_name(facts)
+    if named and not set(ends) - {pid}:
+        return _anybodys(scene, changed(wait, cause=cause, evidence=tuple(evidence)), writing=writing)
     if ends == (pid,):
         own = holders.siblings(scene, wait.key)
         alone = len(scene.threads_of(pid)) == 1
@@ -217,7 +220,8 @@ def _peers(
         cause = Kind.IPC_NO_EOF
         evidence.append(_OUTLIVED if left_open is Confidence.LIKELY else _LEFT_BEHIND)
     timed = facts.socket is not None and not endless
-    basis = Confidence.LIKELY if timed or holders.has_timer_handler(scene, pid) else wait.basis
+    timed = timed or objects.is_fifo(facts) or holders.has_timer_handler(scene, pid)
+    basis = Confidence.LIKELY if timed else wait.basis
     thread = answering(scene, facts) if len(others) == 1 and not writing else None
     if thread is not None:
         evidence.append(f"thread {thread[1]} of pid {thread[0]}, a manager of multiprocessing, answers there")
@@ -229,6 +233,8 @@ def _peers(
         cause=cause,
         targets=(thread,) if thread is not None else tuple((end, 0) for end in others),
         besides=tuple((end, 0) for end in ends) if others and thread is None else (),
+        # Who has its other end open himself keeps it for those who are to come.
+        helped=wait.helped or (named and pid in ends),
         basis=left_open or basis,
         holder=holders.thread_holder(thread)
         if thread is not None
@@ -239,6 +245,24 @@ def _peers(
         edge=Edge.ANY,
         from_stdin=facts.fd == 0 and not writing and known and all(is_stranger(scene, end) for end in others),
         evidence=tuple(evidence),
+    )
+
+
+def _anybodys(scene: Scene, wait: Blocked, *, writing: bool) -> Blocked:
+    """A FIFO of which nobody else has the other end open: whoever knows its name may come, as to a listener.
+
+    Who has started others to work beside it may be waiting for one of these.
+    """
+    own = holders.siblings(scene, wait.key)
+    waits_for_work = not writing and not own
+    return changed(
+        wait,
+        standing=Standing.IDLE if waits_for_work else Standing.OPAQUE,
+        cause=objects.cause_of_nobody(scene, wait.key[0]) if waits_for_work else wait.cause,
+        anybodys=True,
+        candidates=own,
+        edge=Edge.ANY,
+        evidence=(*wait.evidence, f"{objects.NO_OWNER}: whoever opens the FIFO may take the other part"),
     )
 
 
@@ -335,6 +359,7 @@ def poll_wait(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked:
             outside = True
             continue
         outside = outside or (facts.kind is FdKind.SOCKET and not ends)
+        outside = outside or (objects.has_name(facts) and not set(ends) - {pid})
         # One's own end of a pair is a wake-up channel for one's own threads.
         targets.update((end, 0) for end in ends if end != pid)
     if only is not None and only.kind in (FdKind.PIPE, FdKind.SOCKET) and not _is_outside(only):

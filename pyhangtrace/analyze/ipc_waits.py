@@ -107,6 +107,7 @@ def _of_queue(
         object=thing,
         candidates=tuple((pid, 0) for pid in others if pid != draft.key[0]),
         edge=Edge.ANY,
+        anybodys=True,
         evidence=tuple(evidence),
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from pyhangtrace.analyze import holders
 from pyhangtrace.analyze.scene import Key, Scene
-from pyhangtrace.model.kinds import FdKind
+from pyhangtrace.model.kinds import FdKind, Kind
 from pyhangtrace.model.open_files import FdFacts, SocketFacts
 from pyhangtrace.model.report import WaitObject
 
@@ -70,6 +70,21 @@ def name(facts: FdFacts) -> str | None:
     if facts.target.startswith("anon_inode:") and facts.kind is not FdKind.EPOLL:
         return str(facts.kind.value)
     return None
+
+
+def is_fifo(facts: FdFacts) -> bool:
+    """A pipe that was opened by a name in the file system, so that others may have come by that, too."""
+    return facts.kind is FdKind.PIPE and not facts.target.startswith("pipe:[")
+
+
+def has_name(facts: FdFacts) -> bool:
+    """A FIFO that whoever knows its name may still open."""
+    return is_fifo(facts) and not facts.target.endswith(" (deleted)")
+
+
+def cause_of_nobody(scene: Scene, pid: int) -> Kind:
+    """What to call it that nobody comes to the other end of a FIFO: as things should be, but for a rank."""
+    return Kind.IDLE if scene.who.rank(pid) is None else Kind.IPC_PEER_SILENT
 
 
 def others(facts: FdFacts) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import chain
 from operator import itemgetter
 
-from pyhangtrace.analyze import holders
+from pyhangtrace.analyze import holders, objects
 from pyhangtrace.analyze.blocked import BY_ITSELF, Blocked, Standing
 from pyhangtrace.analyze.components import leading_to
 from pyhangtrace.analyze.crowds import crowd, in_short, is_crowd
@@ -40,12 +40,14 @@ _ANY_WORKER = -2
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reach:
     """`firm` are the targets of waits that know them. Over these, `listening` wait for the world outside, or do so
-    themselves, and `awaiting_work` for somebody who works or sleeps by the clock. Life comes from `sources` in any
-    case, and from those who move by themselves; over `edges` it comes to who waits for these.
+    themselves, `awaiting_anybody` for what whoever knows its name or key may serve, and `awaiting_work` for somebody
+    who works or sleeps by the clock. Life comes from `sources` in any case, and from those who move by themselves;
+    over `edges` it comes to who waits for these.
     """
 
     firm: Mapping[Key, tuple[Key, ...]]
     listening: frozenset[Key]
+    awaiting_anybody: frozenset[Key]
     awaiting_work: frozenset[Key]
     sources: Set[Key]
     moving: Set[Key]
@@ -76,6 +78,7 @@ def reach(scene: Scene, waits: Mapping[Key, Blocked]) -> Reach:
     return Reach(
         firm=firm,
         listening=leading_to(world, firm),
+        awaiting_anybody=leading_to({key for key, wait in waits.items() if wait.anybodys}, firm),
         awaiting_work=leading_to(
             {key for key, targets in firm.items() if not at_it.isdisjoint(targets)}, firm
         ),
@@ -172,7 +175,8 @@ def _watched(scene: Scene, key: Key) -> tuple[FdFacts, ...]:
 
 
 def _are_ends(watched: Iterable[FdFacts]) -> bool:
-    return all(fd.kind in (FdKind.PIPE, FdKind.SOCKET) for fd in watched)
+    """Whether all of them are pipes and sockets whose ends can be counted: a FIFO is opened by whoever comes."""
+    return all(fd.kind in (FdKind.PIPE, FdKind.SOCKET) and not objects.has_name(fd) for fd in watched)
 
 
 def _is_forked_from(scene: Scene, pid: int, ancestor: int) -> bool:

@@ -290,6 +290,14 @@ def _pauses_for_good(world: World, key: Key) -> bool:
 
 def waiting_for_idle(world: World, wait: Blocked, via: Key) -> Fate:
     """Who waits for somebody that waits for work from outside: is that how things should be?"""
+    fate = _behind_idle(world, wait, via)
+    if fate is Fate.BLOCKED and wait.kind not in GROUP_KINDS and via in world.reach.awaiting_anybody:
+        # Who could come and serve it is not known, so neither is it that nobody does.
+        return Fate.UNKNOWN
+    return fate
+
+
+def _behind_idle(world: World, wait: Blocked, via: Key) -> Fate:
     scene = world.scene
     if wait.kind in GROUP_KINDS and _half_seen(scene, via):
         # It may be in the call that the others wait in.

@@ -200,20 +200,31 @@ def io(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked:
 
 
 def fifo(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
-    """open(2) of a named pipe that nobody opens at the other end."""
-    if sample.wchan not in ("wait_for_partner", "fifo_open"):
+    """open(2) of a FIFO that nobody has open at the other end: whoever knows its name may come, as to a listener."""
+    if not _opens_fifo(sample):
         return None
+    # Two that open different ones may each be whom the other one waits for.
+    crossed = any(
+        _opens_fifo(other) and other.path != sample.path
+        for key in scene.samples
+        if key != draft.key and (other := scene.thread(key)) is not None
+    )
     return changed(
         draft,
         kind=WaitKind.PIPE,
-        standing=Standing.FIRM,
-        cause=Kind.IPC_PEER_SILENT,
+        standing=Standing.OPAQUE if crossed else Standing.IDLE,
+        cause=Kind.UNKNOWN if crossed else objects.cause_of_nobody(scene, sample.pid),
+        anybodys=True,
         object=WaitObject(name="fifo", path=sample.path),
         evidence=(
             *draft.evidence,
             f"in {sample.wchan}: nobody has the other end open; {objects.NO_OWNER}",
         ),
     )
+
+
+def _opens_fifo(sample: ThreadSample) -> bool:
+    return sample.wchan in ("wait_for_partner", "fifo_open")
 
 
 def lease(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
