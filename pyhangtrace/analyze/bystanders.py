@@ -36,8 +36,8 @@ _BLUR_S = 0.1
 # Threads that a wait leads to, at most: of more nobody is asked.
 _FARTHEST = 64
 
-# Of what any thread of the process may do, one may be told to from outside; to send signals is for those who watch.
-_TOLD = frozenset({Way.UNLOCKED, Way.CANCELLED})
+# Which of these a thread may be told to from outside: one that waits for a child, say, and ends another then.
+_TOLD = frozenset({Way.UNLOCKED, Way.CANCELLED, Way.KILLED})
 
 
 class _Others(NamedTuple):

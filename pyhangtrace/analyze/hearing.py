@@ -13,6 +13,7 @@ from pyhangtrace.analyze import holders, objects
 from pyhangtrace.analyze.blocked import Blocked, Standing
 from pyhangtrace.analyze.ipc_waits import POSIX_QUEUES, QUEUES, SEMAPHORES
 from pyhangtrace.analyze.scene import Key, Scene
+from pyhangtrace.analyze.services import LAUNCHER
 from pyhangtrace.model.kinds import FdKind, WaitKind
 
 # Where one that is recorded has to act, it hears of the world if that one may.
@@ -40,7 +41,8 @@ def hears(scene: Scene, wait: Blocked) -> bool:
 
     Who accepts connections, or polls for whatever comes, serves others; threads at a condition are how pools wait.
     """
-    if wait.service is not None or wait.own_end:
+    # A launcher looks after those whom it has started.
+    if wait.service not in (None, LAUNCHER) or wait.own_end:
         return False
     if wait.kind in (WaitKind.SOCKET, WaitKind.PIPE):
         return not (wait.standing is Standing.IDLE and wait.object.name == "connection")
@@ -69,8 +71,15 @@ def _is_told(scene: Scene, wait: Blocked) -> bool:
 
 
 def hears_nothing(scene: Scene, waits: Mapping[Key, Blocked], key: Key, part: Set[Key]) -> bool:
-    """Whether all that could wake a thread waits for those in `part`, as it does itself."""
+    """Whether all that could wake a thread waits for those in `part`, as it does itself.
+
+    Or it waits for the job itself, as a shell does: for a child that is one of them, or that they descend from.
+    """
     held = {pid for pid, _ in part}
+    if waits[key].kind is WaitKind.CHILD:
+        lineage = held.union(*map(scene.ancestors, held))
+        if any(pid in lineage for pid, _ in waits[key].targets):
+            return True
     seen = {*part, key}
     todo = [key]
     while todo:

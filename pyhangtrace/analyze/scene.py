@@ -116,6 +116,15 @@ class Scene:
                 queue.extend(self.children.get(child, ()))
         return tuple(found)
 
+    def ancestors(self, pid: int) -> tuple[int, ...]:
+        """Its parent, that one's parent and so on, as far as they are known."""
+        found: list[int] = []
+        process = self.processes.get(pid)
+        while process is not None and process.ppid > 0 and process.ppid not in (pid, *found):
+            found.append(process.ppid)
+            process = self.processes.get(process.ppid)
+        return tuple(found)
+
     def is_compiler(self, pid: int) -> bool:
         """A compiler, linker or build tool, by role or name."""
         process = self.processes.get(pid)

@@ -188,11 +188,14 @@ def is_shared(sample: ThreadSample | None) -> bool:
 
 
 def relatives(scene: Scene, pid: int) -> frozenset[int]:
-    """A process with those that it may share memory with: its parent, that one's other children, its own."""
+    """A process with those that it may share memory with, and that may look after it: those that it descends from, as
+    far as they are known, its parent's other children, its own.
+    """
     process = scene.processes.get(pid)
     if process is None:
         return frozenset({pid})
-    return frozenset({pid, process.ppid, *scene.children.get(process.ppid, ()), *scene.children.get(pid, ())})
+    brothers, children = scene.children.get(process.ppid, ()), scene.children.get(pid, ())
+    return frozenset({pid, *scene.ancestors(pid), *brothers, *children})
 
 
 def _runs_python(scene: Scene, pid: int) -> bool:

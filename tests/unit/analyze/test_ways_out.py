@@ -139,6 +139,62 @@ def test_a_file_lock_is_free_when_somebody_kills_the_process_that_has_it() -> No
     assert (watched.state, watched.confidence) == (State.HUNG, LIKELY)
 
 
+def rings(
+    *others: ThreadSample, parents: dict[int, int], fds: tuple[FdFacts, ...] = (), **grand: Any
+) -> Verdict:
+    """The same ring of files beside other processes; 100 and 101 are children of 50, which is one of 40.
+
+    `parents` of the others, by pid; `grand`: what is known of 40.
+    """
+    locks = [
+        FileLock(kind="flock", access="write", pid=holder, device=1, inode=inode, waiters=(waiter,))
+        for inode, holder, waiter in ((7, 101, 100), (8, 100, 101))
+    ]
+    files = [FdFacts(pid=pid, fd=7, kind=FdKind.FILE, target="/c/f", inode=pid - 93) for pid in (100, 101)]
+    waits = [b.sleeper(pid, syscall=b.FLOCK, args=(7, 2, 0, 0, 0, 0)) for pid in (100, 101)]
+    processes = [b.process(100), b.process(101), b.process(40, ppid=1, **grand)]
+    processes += [b.process(pid, ppid=ppid) for pid, ppid in parents.items()]
+    looks = b.twice(*waits, *others, fds=[*files, *fds], file_locks=locks)
+    return analyze(b.evidence(processes, looks)).verdict
+
+
+def in_wait(pid: int, child: int) -> ThreadSample:
+    return b.sleeper(pid, syscall=b.WAIT4, args=(child & 0xFFFFFFFF, 0, 0, 0, 0, 0))
+
+
+def test_a_ring_may_be_ended_by_one_further_up_that_sleeps_or_has_a_timer() -> None:
+    shell = in_wait(50, -1)
+    assert rings(shell, in_wait(40, 50), parents={50: 40}).confidence is PROVEN
+    assert rings(shell, nap(40), parents={50: 40}).confidence is LIKELY
+    timer = PosixTimer(signal=ALRM, clock=MONOTONIC)
+    timed = rings(shell, in_wait(40, 50), parents={50: 40}, timers=(timer,), signals_caught=(ALRM,))
+    assert (timed.state, timed.confidence) == (State.HUNG, LIKELY)
+    assert "unless a timer of pid 40 steps in: it may end the process" in timed.next_steps[-1]
+
+
+@pytest.mark.parametrize("watcher", [50, 300], ids=["parent", "brother"])
+def test_a_ring_may_be_ended_by_one_that_hears_of_others(watcher: int) -> None:
+    """Another process, in accept(), has the other end of its pipe; or it waits for that one to end."""
+    serves = b.on_fd(301, fd=4, syscall=b.ACCEPT)
+    listens = b.connection(301, 4, 19, state="LISTEN")
+    parents = {50: 40, 301: watcher, **({300: 50} if watcher == 300 else {})}
+    for hears in (b.on_fd(watcher, fd=3), in_wait(watcher, 301)):
+        pipe = b.pipe(watcher, 3, 9, Holder(pid=301, mode="w"))
+        verdict = rings(hears, serves, parents=parents, fds=(pipe, listens))
+        assert (verdict.state, verdict.cause, verdict.confidence) == (State.HUNG, Kind.LOCK_CYCLE, LIKELY)
+
+
+def test_who_waits_for_the_job_itself_takes_nothing_from_it() -> None:
+    """A shell waits for any of its children, one of which serves; or for one, which has started the ring and serves."""
+    serves = [b.on_fd(pid, fd=4, syscall=b.ACCEPT) for pid in (301, 50)]
+    listens = tuple(b.connection(pid, 4, pid, state="LISTEN") for pid in (301, 50))
+    parents = {50: 40, 301: 50}
+    any_child = rings(in_wait(50, -1), serves[0], in_wait(40, 50), parents=parents, fds=listens)
+    assert (any_child.state, any_child.confidence) == (State.HUNG, PROVEN)
+    one = rings(serves[1], in_wait(40, 50), parents={50: 40}, fds=listens)
+    assert (one.state, one.confidence) == (State.HUNG, PROVEN)
+
+
 @pytest.mark.parametrize("caught", [(ALRM,), ()], ids=["flock -w", "dies of it"])
 def test_a_timer_of_its_own_ends_the_wait_some_day(caught: tuple[int, ...]) -> None:
     timer = PosixTimer(signal=ALRM, clock=MONOTONIC)
