@@ -73,7 +73,14 @@ def _perhaps_helped(scene: Scene, waits: Mapping[Key, Blocked], wait: Blocked, o
     pid = wait.key[0]
     pids = others.around(pid) if is_shared(scene.thread(wait.key)) else {pid}
     found = _still_to_act(scene, waits, wait, _of(others.naps, pids), by_code=True)
-    return _told(scene, waits, wait, found, helped=True) if found else wait
+    if found:
+        return _told(scene, waits, wait, found, helped=True)
+    by = _hearer(scene, waits, wait, pids, others)
+    if by is None:
+        return wait
+    # Most of these have other things to do: what they might do is said, and it keeps nothing from being a hang.
+    said = f"{by} may let it go, as any thread may: whether it does is not known"
+    return _doubted(wait, said, f"{by} lets it go")
 
 
 def _perhaps_ended(scene: Scene, waits: Mapping[Key, Blocked], wait: Blocked, others: _Others) -> Blocked:
@@ -132,10 +139,15 @@ def _timer_or_hearer(
     first = min(others.timers & pids, default=None)
     if first is not None:
         return timer_of(scene, first)
-    hearers = _of(others.hearers, pids) if way in _TOLD else ()
-    if not hearers:
-        return None
-    part = _leads_to(waits, wait)
+    return _hearer(scene, waits, wait, pids, others) if way in _TOLD else None
+
+
+def _hearer(
+    scene: Scene, waits: Mapping[Key, Blocked], wait: Blocked, pids: Iterable[int], others: _Others
+) -> str | None:
+    """A thread of these processes that others may wake, though all that the wait leads to stands still."""
+    hearers = _of(others.hearers, pids)
+    part = _leads_to(waits, wait) if hearers else set()
     for key in hearers:
         if key not in part and not hears_nothing(scene, waits, key, part):
             reads = waits[key].kind in (WaitKind.PIPE, WaitKind.SOCKET)

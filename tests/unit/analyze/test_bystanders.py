@@ -10,6 +10,8 @@ import pytest
 from pyhangtrace.analyze.report import analyze, more_time_wanted
 from pyhangtrace.model.evidence import Evidence
 from pyhangtrace.model.kinds import Confidence, Kind, State
+from pyhangtrace.model.open_files import Holder
+from pyhangtrace.model.report import Verdict
 from pyhangtrace.model.threads import ThreadSample
 from tests.unit.analyze import builders as b
 
@@ -85,6 +87,17 @@ def test_of_plain_locks_nothing_is_said_before_one_that_naps_beside_them_has_wok
     assert not report.verdict.cycle
     assert "thread-203" in report.verdict.summary
     assert any(step.startswith("look again in 31 s") for step in report.verdict.next_steps)
+
+
+def test_of_plain_locks_it_is_said_that_one_that_hears_of_others_may_let_them_go() -> None:
+    def of(third: ThreadSample) -> Verdict:
+        pipe = b.pipe(100, 3, 9, Holder(pid=400, mode="w"))
+        return analyze(b.evidence([b.process(100)], b.twice(*plain_locks(), third, fds=[pipe]))).verdict
+
+    alone, heard = of(b.on_python_lock(100, 203, owner=201)), of(b.on_fd(100, 203, fd=3))
+    assert (alone.state, heard.state) == (State.HUNG, State.HUNG)
+    assert not any("unless" in step for step in alone.next_steps)
+    assert any("unless thread 203, which reads from others, lets it go" in step for step in heard.next_steps)
 
 
 def test_one_waits_for_who_wakes_up_soon() -> None:
