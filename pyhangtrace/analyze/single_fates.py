@@ -288,6 +288,14 @@ def _pauses_for_good(world: World, key: Key) -> bool:
     return pauses and holders.handled_signals(world.scene, key[0]) == frozenset()
 
 
+def _owner_by_ident(scene: Scene, key: Key) -> bool:
+    """Whether the lock records its owner as Python's RLock does, by an ident that new threads get of those that ended:
+    one that waits for work, and so need not have taken anything, may have it from who has.
+    """
+    sample = scene.thread(key)
+    return sample is not None and sample.lock is not None and sample.lock.kind == "python_rlock"
+
+
 def waiting_for_idle(world: World, wait: Blocked, via: Key) -> Fate:
     """Who waits for somebody that waits for work from outside: is that how things should be?"""
     fate = _behind_idle(world, wait, via)
@@ -311,6 +319,8 @@ def _behind_idle(world: World, wait: Blocked, via: Key) -> Fate:
         # The other end is in the same process: whoever is about to act there may be the one to write.
         return Fate.UNKNOWN
     if wait.kind in _TURNS and _pauses_for_good(world, via):
+        return Fate.UNKNOWN
+    if wait.kind in _TURNS and _owner_by_ident(scene, wait.key):
         return Fate.UNKNOWN
     if wait.kind in _TURNS and via in world.reach.listening and scene.who.rank(wait.key[0]) is None:
         return Fate.IDLE if _belong_together(scene, wait.key[0], via[0]) else Fate.UNKNOWN

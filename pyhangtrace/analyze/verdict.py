@@ -18,6 +18,7 @@ from pyhangtrace.analyze.hung import hung_verdict
 from pyhangtrace.analyze.naps_apart import naps_apart
 from pyhangtrace.analyze.progress import GOES_ON, SETTLED_S, Progress
 from pyhangtrace.analyze.scene import Key, Scene
+from pyhangtrace.analyze.services import LAUNCHER
 from pyhangtrace.analyze.working import (
     anything_moves,
     busy,
@@ -221,8 +222,16 @@ def _may_be_woken(wait: Blocked) -> bool:
 
 
 def _all_stopped(case: Case) -> bool:
+    """But for those that keep the others stopped, as a debugger at its prompt does, and for launchers of them."""
+    tracers = {
+        wait.holder.pid
+        for wait in case.waits.values()
+        if wait.standing is Standing.STOPPED and wait.holder is not None
+    }
     return all(
         wait.standing is Standing.STOPPED
+        or (key[0] in tracers and wait.standing is Standing.IDLE)
+        or (bool(tracers) and wait.service == LAUNCHER and case.judged.fate(key).hung)
         for key, wait in case.waits.items()
         if (process := case.scene.processes.get(key[0])) is not None and process.role is not Role.OUTSIDER
     )

@@ -74,6 +74,18 @@ def test_who_reads_a_fifo_beside_other_threads_may_wait_for_them() -> None:
     assert gone.state is State.HUNG
 
 
+def test_rlock_of_who_waits_for_work_may_be_that_of_one_that_ended() -> None:
+    def verdict(kind: str) -> Verdict:
+        wants = b.on_python_lock(100, owner=201)
+        assert wants.lock is not None
+        listens = b.on_fd(100, 201, fd=5, syscall=b.ACCEPT)
+        lock = replace(wants.lock, kind=kind, owner_from=None, owner_exact=True)
+        return verdict_of(replace(wants, lock=lock), listens, fds=(b.connection(100, 5, 70, state="LISTEN"),))
+
+    assert verdict("python_lock").state is State.IDLE
+    assert (verdict("python_rlock").state, verdict("python_rlock").culprits) == (State.UNKNOWN, ())
+
+
 def test_two_that_open_different_fifos_may_wait_for_each_other() -> None:
     verdict = verdict_of(opens(100), opens(101, path="/run/job/answers"))
     assert (verdict.state, verdict.culprits) == (State.UNKNOWN, ())

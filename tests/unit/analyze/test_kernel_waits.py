@@ -7,14 +7,24 @@ from dataclasses import replace
 import pytest
 
 from pyhangtrace.analyze import analyze
-from pyhangtrace.model.kinds import Edge, FdKind, Kind, State, WaitKind
+from pyhangtrace.model.kinds import Edge, FdKind, Kind, Role, State, WaitKind
 from pyhangtrace.model.open_files import FdFacts, Holder, IpcFacts
 from pyhangtrace.model.processes import ProcessFacts
 from pyhangtrace.model.report import Report, Wait
 from pyhangtrace.model.threads import ThreadSample
 from tests.unit.analyze import builders as b
 
-SEMOP, MSGSND, IO_URING, WAITID, OPENAT, VFORK, WAIT4, EPOLL_WAIT = 65, 69, 426, 247, 257, 58, 61, 232
+SEMOP, MSGSND, IO_URING, WAITID, OPENAT, VFORK, WAIT4, EPOLL_WAIT, PAUSE = (
+    65,
+    69,
+    426,
+    247,
+    257,
+    58,
+    61,
+    232,
+    34,
+)
 NOBODY = "no owner recorded"
 
 
@@ -280,6 +290,22 @@ def test_tracer_of_one_thread() -> None:
     wait = next(wait for wait in report.waits if wait.tid == 105)
     assert wait.holder is not None
     assert wait.holder.pid == 900
+
+
+@pytest.mark.parametrize("tracer", [b.on_fd(102, fd=5, syscall=b.ACCEPT), b.sleeper(102, syscall=PAUSE)])
+@pytest.mark.parametrize("role", [Role.OTHER, Role.LAUNCHER])
+def test_tracer_inside_of_the_job_keeps_it_stopped(tracer: ThreadSample, role: Role) -> None:
+    waits = b.sleeper(100, syscall=WAIT4, args=(101, 0, 0, 0, 0, 0))
+    stopped = b.sleeper(101, state="t", tracer_pid=102)
+    processes = [b.process(100, role=role), b.process(101, ppid=100), b.process(102, ppid=100)]
+    fds = [b.connection(102, 5, 70, state="LISTEN")]
+    verdict = report_of(waits, stopped, tracer, fds=fds, processes=processes).verdict
+    assert (verdict.state, verdict.cause) == (State.HUNG, Kind.OBSERVER_STUCK)
+    assert "102" in verdict.summary
+    # One that others of the job go on beside, and that a signal stopped, is somebody's business.
+    by_signal = replace(stopped, state="T", tracer_pid=0)
+    beside = report_of(by_signal, tracer, fds=fds, processes=processes[1:]).verdict
+    assert beside.state is State.IDLE
 
 
 def test_vfork_waits_for_the_child_that_runs_in_its_memory() -> None:
