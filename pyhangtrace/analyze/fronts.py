@@ -75,6 +75,22 @@ def _settle_keeper(scene: Scene, waits: Mapping[Key, Blocked], wait: Blocked) ->
     return changed(known, targets=among, besides=idle, edge=Edge.ANY, thread_guessed=True, basis=basis)
 
 
+def _settle_keepers(scene: Scene, waits: Mapping[Key, Blocked], wait: Blocked) -> Blocked:
+    """A wait for a file lock that several processes share: each must give it back. Where of one of them several threads
+    may have it, nothing is said.
+    """
+    each = [_settle_keeper(scene, waits, changed(wait, targets=(target,))) for target in wait.targets]
+    keys = tuple(key for one in each for key in one.targets)
+    if any(len(one.targets) != 1 for one in each):
+        return changed(wait, standing=Standing.OPAQUE, targets=(), basis=Confidence.POSSIBLE)
+    return changed(
+        wait,
+        targets=keys,
+        besides=tuple(key for one in each for key in one.besides),
+        basis=weakest(*(one.basis for one in each)),
+    )
+
+
 def _may_lock(wait: Blocked) -> bool:
     # What a launcher waits for is its work; it may do other work as well.
     return wait.service in (None, LAUNCHER)
@@ -92,6 +108,13 @@ def _root(waits: Mapping[Key, Blocked], start: Key, among: Collection[Key]) -> K
             return at
         at = inside[0]
     return None
+
+
+def _is_of_processes(wait: Blocked) -> bool:
+    """Whether a wait is for one process as a whole, or for all of several."""
+    if any(tid != 0 for _, tid in wait.targets):
+        return False
+    return len(wait.targets) == 1 or (len(wait.targets) > 1 and wait.edge is Edge.ALL)
 
 
 def settle_fronts(scene: Scene, waits: Mapping[Key, Blocked]) -> dict[Key, Blocked]:
@@ -123,8 +146,9 @@ def settle_fronts(scene: Scene, waits: Mapping[Key, Blocked]) -> dict[Key, Block
 
     settled = {}
     for key, wait in waits.items():
-        if wait.kind is WaitKind.FILE_LOCK and len(wait.targets) == 1 and wait.targets[0][1] == 0:
-            kept = _settle_keeper(scene, waits, changed(wait, besides=()))
+        if wait.kind is WaitKind.FILE_LOCK and _is_of_processes(wait):
+            settle_locks = _settle_keeper if len(wait.targets) == 1 else _settle_keepers
+            kept = settle_locks(scene, waits, changed(wait, besides=()))
             sharers = settle_besides(wait, kept.targets)
             settled[key] = changed(kept, besides=(*kept.besides, *sharers)) if sharers else kept
             continue

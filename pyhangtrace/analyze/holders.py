@@ -196,6 +196,41 @@ def file_lock_of(scene: Scene, sample: ThreadSample, fd: int | None) -> FileLock
     return same[0] if len(same) == 1 else None
 
 
+def carriers_on_file(scene: Scene, sample: ThreadSample, fd: int | None) -> tuple[int, ...]:
+    """Others whose descriptors carry locks of open files on the file that a thread wants to lock: the kernel's table
+    says of these neither whose they are nor who waits.
+    """
+    facts = scene.fds.get((sample.pid, fd)) if fd is not None else None
+    if facts is None or facts.inode is None:
+        return ()
+    return _pids(
+        holder.pid
+        for lock in scene.evidence.looks[-1].file_locks
+        if lock.kind == "ofd" and lock.inode == facts.inode
+        for holder in lock.holders
+        if holder.pid != sample.pid
+    )
+
+
+def shares_beside(scene: Scene, lock: FileLock, *, waiter: int) -> tuple[int, ...]:
+    """Who has a flock shared beside this one, each by an open file of its own: the kernel queues a waiter behind one of
+    them, and all must be given back. () where that is not known of each.
+    """
+    if lock.kind != "flock" or lock.access != "read":
+        return ()
+    beside = [
+        other
+        for other in scene.evidence.looks[-1].file_locks
+        if other is not lock
+        and (other.kind, other.access, other.device, other.inode)
+        == (lock.kind, lock.access, lock.device, lock.inode)
+    ]
+    found = [file_lock_holders(other, waiter=waiter) for other in (lock, *beside)]
+    if any(len(pids) != 1 or waiter in pids for pids in found) or any(map(is_on_its_way, beside)):
+        return ()
+    return _pids(pid for (pid,) in found[1:] if pid != found[0][0])
+
+
 def held_by(scene: Scene, wait: Blocked, pids: Sequence[int]) -> Blocked:
     """The wait for what these processes hold, each the whole of it or a share: with one it is known who."""
     keys = tuple((pid, 0) for pid in pids)

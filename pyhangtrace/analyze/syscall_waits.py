@@ -134,7 +134,22 @@ def file_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | N
         draft, kind=WaitKind.FILE_LOCK, standing=Standing.FIRM, cause=Kind.FILE_LOCK_HELD, object=thing
     )
     if lock is None:
-        return changed(waiting, basis=Confidence.LIKELY)
+        carriers = holders.carriers_on_file(scene, sample, fd)
+        if not carriers:
+            return changed(waiting, basis=Confidence.LIKELY)
+        # Each may have locked another part of the file, so that which of them is in the way is not known.
+        return changed(
+            waiting,
+            standing=Standing.OPAQUE,
+            basis=Confidence.POSSIBLE,
+            candidates=tuple((pid, 0) for pid in carriers),
+            edge=Edge.ANY,
+            evidence=(
+                *draft.evidence,
+                f"kernel lock table: ofd on inode {thing.inode} held by {'/'.join(map(str, carriers))}; which of these"
+                " locks is in the way is not recorded",
+            ),
+        )
     held_by = holders.file_lock_holders(lock, waiter=sample.pid)
     if holders.is_on_its_way(lock):
         return changed(
@@ -157,6 +172,11 @@ def file_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | N
     kept = holders.held_by(scene, waiting, held_by)
     if kept.holder is None and carried and (first := holders.inherited_from(scene, held_by)) is not None:
         kept = changed(kept, holder=holders.process_holder(scene, first))
+    beside = holders.shares_beside(scene, lock, waiter=sample.pid)
+    if beside:
+        keys = tuple((pid, 0) for pid in beside)
+        kept = changed(kept, targets=(*kept.targets, *keys), candidates=keys)
+        also = (*also, f"pid {', '.join(map(str, beside))} has it shared as well; all must give it back")
     return changed(
         kept,
         # That somebody else has the file open does not say that he has locked it.

@@ -17,7 +17,7 @@ from pyhangtrace.analyze.retries import is_young, who_tries
 from pyhangtrace.analyze.scene import Key
 from pyhangtrace.analyze.spinning import loop_of
 from pyhangtrace.analyze.states import FREEZER
-from pyhangtrace.model.kinds import Kind, Part, SourceState, State, WaitKind
+from pyhangtrace.model.kinds import Edge, Kind, Part, SourceState, State, WaitKind
 from pyhangtrace.model.ranks import fold
 
 _PLAIN: dict[WaitKind, str] = {
@@ -277,10 +277,14 @@ def _holder(case: Case, wait: Blocked) -> str:
 
 
 def _with_sharers(wait: Blocked) -> str:
-    """Who has the same open file, and with it the lock."""
+    """Who has a share of the lock as well, and who the same open file, and with it the lock."""
+    if wait.kind is not WaitKind.FILE_LOCK:
+        return ""
     known = wait.holder.pid if wait.holder is not None else 0
-    pids = sorted({pid for pid, _ in wait.candidates} - {known}) if wait.kind is WaitKind.FILE_LOCK else []
-    return f" and, by the same open file, by pid {', '.join(map(str, pids))}" if pids else ""
+    others = {pid for pid, _ in wait.candidates} - {known}
+    shares = others & {pid for pid, _ in wait.targets} if wait.edge is Edge.ALL else set()
+    ways = ((" and by pid", shares), (" and, by the same open file, by pid", others - shares))
+    return "".join(f"{way} {', '.join(map(str, sorted(pids)))}" for way, pids in ways if pids)
 
 
 def where(case: Case, key: Key) -> str:

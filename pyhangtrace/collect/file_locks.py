@@ -134,6 +134,11 @@ def _inode(text: str) -> int | None:
     return int(word[0]) if word and word[0].isdecimal() else None
 
 
+def _is_same(one: FileLock, other: FileLock) -> bool:
+    """Whether lines of two files of /proc are about one lock: shared ones of a file differ by who took them."""
+    return (one.kind, one.access, one.pid) == (other.kind, other.access, other.pid)
+
+
 def complete(
     locks: Sequence[FileLock],
     known: Mapping[tuple[int, int], str],
@@ -149,7 +154,7 @@ def complete(
         holders = []
         for opener in openers_of:
             info = parse_fdinfo(read_text(f"{proc_root}/{opener.pid}/fdinfo/{opener.fd}") or "")
-            if any(inode == lock.inode and each.kind == lock.kind for _, inode, each in carried(info)):
+            if any(inode == lock.inode and _is_same(each, lock) for _, inode, each in carried(info)):
                 holders.append(Holder(pid=opener.pid, fd=opener.fd, mode=opener.mode))
         done.append(
             replace(

@@ -72,6 +72,9 @@ _STACKS_FROM = {
 }
 _SAYS_ITS_KIND = ("pipe:[", "socket:[")
 
+# Of a file lock: evidence that somebody beside the holder who is named has it.
+_OTHERS_HAVE_IT = (" has it by the same open file", " has it shared as well; all must give it back")
+
 
 def age(seconds: float | None) -> str:
     """A duration for people: `0.4 s`, `74 s`, `6 min`, `2.5 h`; "" if unknown."""
@@ -237,7 +240,7 @@ def wait_words(wait: Wait, report: Report, *, known: Collection[int] = ()) -> st
     if not holder:
         return words
     other_end = wait.kind in (WaitKind.PIPE, WaitKind.SOCKET, WaitKind.POLL)
-    also = "".join(f" ({line})" for line in wait.evidence if line.endswith(" has it by the same open file"))
+    also = "".join(f" ({line})" for line in wait.evidence if line.endswith(_OTHERS_HAVE_IT))
     return f"{words}, {'other end with' if other_end else 'held by'} {holder}{also}"
 
 

@@ -605,3 +605,52 @@ def test_a_sleeper_is_not_accused_where_the_circle_may_go_past_its_process() -> 
     processes = [b.process(100), b.process(200, ppid=100), b.process(300, ppid=100)]
     verdict = analyze(b.evidence(processes, b.twice(*samples, fds=fds, file_locks=locks))).verdict
     assert (verdict.state, verdict.culprits) == (State.UNKNOWN, ())
+
+
+def shared(pid: int, *waiters: int, holders: tuple[int, ...] = ()) -> FileLock:
+    return replace(lock(7, pid, *waiters, holders=holders or (pid,)), access="read")
+
+
+@pytest.mark.parametrize("first", [101, 102])
+def test_all_who_have_a_flock_shared_must_give_it_back(first: int) -> None:
+    other = 203 - first
+    processes = [b.process(pid) for pid in (100, 101, 102)]
+    looks = b.twice(
+        flock(100),
+        b.asleep(101, seconds=20.0),
+        b.stopped(102),
+        file_locks=[shared(first, 100), shared(other)],
+    )
+    report = analyze(b.evidence(processes, looks))
+    assert report.verdict.state is State.HUNG
+    assert [who.pid for who in report.verdict.culprits] == [102]
+    wait = next(wait for wait in report.waits if wait.pid == 100)
+    assert not any("same open file" in line for line in (*wait.evidence, report.verdict.summary))
+
+
+def test_shares_of_those_who_all_nap_end_by_the_clock() -> None:
+    processes = [b.process(pid) for pid in (100, 101, 102)]
+    naps = (b.asleep(101, seconds=20.0), b.asleep(102, seconds=10.0))
+    looks = b.twice(flock(100), *naps, file_locks=[shared(101, 100), shared(102)])
+    assert analyze(b.evidence(processes, looks)).verdict.state is State.SLOW
+
+
+def test_which_thread_of_one_that_has_a_share_too_is_not_known() -> None:
+    processes = [b.process(pid) for pid in (100, 101, 102)]
+    several = (b.asleep(102, seconds=9000), b.asleep(102, 103, seconds=20.0))
+    looks = b.twice(
+        flock(100), b.asleep(101, seconds=9000), *several, file_locks=[shared(101, 100), shared(102)]
+    )
+    assert analyze(b.evidence(processes, looks)).verdict.culprits == ()
+
+
+def test_of_several_locks_of_open_files_all_who_have_one_are_candidates() -> None:
+    locks = [replace(lock(7, -1, -1, kind="ofd", holders=(pid,)), access="read") for pid in (101, 102)]
+    processes = [b.process(pid) for pid in (100, 101, 102)]
+    file = b.FdFacts(pid=100, fd=7, kind=FdKind.FILE, target="/c/7", inode=7, mode="rw")
+    others = (b.asleep(101, seconds=20.0), b.stopped(102))
+    looks = b.twice(flock(100), *others, file_locks=locks, fds=[file])
+    report = analyze(b.evidence(processes, looks))
+    wait = next(wait for wait in report.waits if wait.pid == 100)
+    assert (wait.holder, [one.pid for one in wait.candidates]) == (None, [101, 102])
+    assert (report.verdict.state, report.verdict.culprits) == (State.UNKNOWN, ())

@@ -223,6 +223,25 @@ def test_the_lock_of_a_dead_taker_is_found_at_its_heir(reader: GuardedReader, tm
     assert [holder.pid for holder in lock.holders] == [heir.pid]
 
 
+def test_who_opened_a_shared_file_apart_carries_a_lock_of_its_own(tmp_path: Path) -> None:
+    source = """
+        import fcntl, signal, sys
+        f = open(sys.argv[1], "a")
+        fcntl.flock(f, fcntl.LOCK_SH)
+        print("ready", flush=True)
+        signal.pause()
+        """
+    path = tmp_path / "lock"
+    with program(source, str(path)) as one, program(source, str(path)) as two:
+        inode = path.stat().st_ino
+        locks = file_locks.concerning(file_locks.read() or [], (), (inode,))
+        openers = descriptors.find_openers({str(path)}, (one.pid, two.pid), budget_s=10)
+        done = file_locks.complete(locks, {(locks[0].device, inode): str(path)}, openers)
+    assert {(lock.access, lock.pid, tuple(holder.pid for holder in lock.holders)) for lock in done} == {
+        ("read", pid, (pid,)) for pid in (one.pid, two.pid)
+    }
+
+
 TABLE = """\
 1: POSIX  ADVISORY  WRITE 3568 fd:00:2531452 0 EOF
 1: -> POSIX  ADVISORY  WRITE 4000 fd:00:2531452 0 EOF
