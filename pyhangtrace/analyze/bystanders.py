@@ -12,7 +12,7 @@ from functools import cache, partial
 from typing import NamedTuple
 
 from pyhangtrace.analyze.blocked import Blocked, Standing, changed, weakest
-from pyhangtrace.analyze.hearing import hears, hears_nothing
+from pyhangtrace.analyze.hearing import hears, hears_nothing, part_of
 from pyhangtrace.analyze.progress import GOES_ON, Progress
 from pyhangtrace.analyze.python_objects import FUTURE
 from pyhangtrace.analyze.scene import Key, Scene
@@ -147,9 +147,11 @@ def _hearer(
 ) -> str | None:
     """A thread of these processes that others may wake, though all that the wait leads to stands still."""
     hearers = _of(others.hearers, pids)
-    part = _leads_to(waits, wait) if hearers else set()
+    if not hearers:
+        return None
+    part = part_of(scene, _leads_to(waits, wait))
     for key in hearers:
-        if key not in part and not hears_nothing(scene, waits, key, part):
+        if key not in part.threads and not hears_nothing(scene, waits, key, part):
             reads = waits[key].kind in (WaitKind.PIPE, WaitKind.SOCKET)
             return f"thread {key[1]}, which {'reads from' if reads else 'waits for'} others,"
     return None

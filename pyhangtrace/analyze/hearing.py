@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Set
 from itertools import chain
+from typing import NamedTuple
 
 from pyhangtrace.analyze import holders, objects
 from pyhangtrace.analyze.blocked import Blocked, Standing
@@ -70,30 +71,44 @@ def _is_told(scene: Scene, wait: Blocked) -> bool:
     return wait.kind in _SHARED and sample.lock is not None and sample.lock.shared_key is not None
 
 
-def hears_nothing(scene: Scene, waits: Mapping[Key, Blocked], key: Key, part: Set[Key]) -> bool:
-    """Whether all that could wake a thread waits for those in `part`, as it does itself.
+class Part(NamedTuple):
+    """Threads that stand still, their processes, and these with all that they descend from."""
+
+    threads: Set[Key]
+    pids: Set[int]
+    lineage: Set[int]
+
+
+def part_of(scene: Scene, threads: Set[Key]) -> Part:
+    """These threads as a part of the job: once for all that may hear of others."""
+    pids = {pid for pid, _ in threads}
+    return Part(threads, pids, pids.union(*map(scene.ancestors, pids)))
+
+
+def hears_nothing(scene: Scene, waits: Mapping[Key, Blocked], key: Key, part: Part) -> bool:
+    """Whether all that could wake a thread waits for that part, as it does itself.
 
     Or it waits for the job itself, as a shell does: for a child that is one of them, or that they descend from.
     """
-    held = {pid for pid, _ in part}
-    if waits[key].kind is WaitKind.CHILD:
-        lineage = held.union(*map(scene.ancestors, held))
-        if any(pid in lineage for pid, _ in waits[key].targets):
-            return True
-    seen = {*part, key}
+    first = waits[key]
+    if first.kind is WaitKind.CHILD and any(pid in part.lineage for pid, _ in first.targets):
+        return True
+    seen = {key}
     todo = [key]
     while todo:
         wait = waits.get(todo.pop())
         if wait is None or wait.standing is not Standing.FIRM or not wait.targets:
             return False
         whole = wait.kind in _FOR_PROCESSES
-        for target in chain(wait.targets, wait.besides):
-            if target[0] in held and (whole or target in part):
+        # Beside the ends of pipes stand all threads of the same processes: thousands, and nothing new.
+        besides = wait.besides if wait.kind is WaitKind.FILE_LOCK else ()
+        for target in chain(wait.targets, besides):
+            if target in part.threads or (whole and target[0] in part.pids):
                 continue
             found = _workers(scene, target) if whole else (target,)
             if not found or len(seen) > _FARTHEST:
                 return False
-            todo += [other for other in found if other not in seen]
+            todo += [other for other in found if other not in seen and other not in part.threads]
             seen.update(found)
     return True
 
