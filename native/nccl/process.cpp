@@ -144,6 +144,7 @@ Found Inspector::inspect(const Request& request, Deadline deadline) {
     found.problem = std::string("its mappings cannot be read: ") + std::strerror(errno);
     return found;
   }
+  if (mappings->empty()) return found;  // it has ended
   // Not process_vm_readv: who waits there for the target's mmap lock cannot be killed.
   const memory::FileReader file(proc_root_, request.pid);
   if (!file.is_open()) {
