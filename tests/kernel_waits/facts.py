@@ -23,6 +23,7 @@ class Expected:
     says: tuple[str, ...] = ()  # in the lines of evidence
     holder: str | None = None  # the role that is recorded as the holder
     candidates: tuple[str, ...] = ()  # roles that must be among the candidates; nobody must be recorded
+    holder_by_bpf: bool = False  # recorded where eBPF programs may be loaded; elsewhere there are candidates
     child: bool = False  # it waits for a child of its own that announces nothing
     nobody: bool = False  # nobody is recorded, and the evidence says so
     timed: bool = False

@@ -61,7 +61,7 @@ def _other(wait: Mapping[str, Any], expected: Expected, members: Mapping[str, Me
     holder = wait["holder"]
     if expected.child:
         return
-    if expected.holder is not None:
+    if expected.holder is not None and not (expected.holder_by_bpf and holder is None):
         wanted = members[expected.holder].pid
         if holder is None or holder["pid"] != wanted:
             yield Defect(OTHER, f"holder {holder}, not {expected.holder} ({wanted})")

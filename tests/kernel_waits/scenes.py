@@ -490,7 +490,13 @@ PAGES = (
         "map-lock-held",
         ("pages.py", "map-lock", "{scratch}/mount"),
         Expected(
-            kind=("io",), candidates=("keeper",), says=("lock of its memory map",), nobody=True, since=False
+            kind=("io",),
+            holder="keeper",
+            holder_by_bpf=True,
+            candidates=("keeper",),
+            says=("lock of its memory map",),
+            nobody=True,
+            since=False,
         ),
         others=("other", "reader", "keeper"),
         needs=staging.no_fuse,

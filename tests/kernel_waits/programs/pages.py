@@ -3,7 +3,6 @@
 import ctypes
 import os
 import struct
-import sys
 import threading
 import time
 
@@ -62,10 +61,17 @@ def map_lock(path):
     direct = os.open(f"{path}/direct", os.O_RDONLY)
     _thread("reader", lambda: os.pread(cached, 1, 0))
     os.read(asked, 1)  # from then on the page is in the cache, and locked
-    _asleep_in(SYS_PREAD, threads=1)
+    told, tells = os.pipe()
+    ourselves = os.getpid()
+    _once_asleep(SYS_PREAD, 1, lambda: os.write(tells, b"!"))
+    os.read(told, 1)
+    _once_asleep(SYS_MMAP, 1, lambda: os.write(tells, b"!"))
+    _once_asleep(SYS_MMAP, 2, lambda: announce.member("waiter", ourselves))
+    LIBC.mmap(None, 4096, PROT_READ, PRIVATE_ANONYMOUS, -1, 0)  # what it needs is in memory from now on
+    _write_to_own_page()
     _thread("keeper", lambda: _map(direct, PRIVATE))
-    _asleep_in(SYS_MMAP, threads=1)
-    wait_in("waiter", lambda: LIBC.mmap(None, 4096, PROT_READ, PRIVATE_ANONYMOUS, -1, 0))
+    os.read(told, 1)
+    LIBC.mmap(None, 4096, PROT_READ, PRIVATE_ANONYMOUS, -1, 0)
 
 
 SYS_MMAP, SYS_PREAD = 9, 17
@@ -80,19 +86,33 @@ def _thread(role, work):
     threading.Thread(target=run, daemon=True).start()
 
 
-def _asleep_in(number, *, threads):
-    """Until so many threads sleep in a system call where nothing interrupts them."""
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        found = 0
-        for tid in os.listdir("/proc/self/task"):
-            with open(f"/proc/self/task/{tid}/syscall") as call, open(f"/proc/self/task/{tid}/stat") as stat:
-                asleep = stat.read().rpartition(") ")[2][0] in "SD"
-                found += asleep and call.read().startswith(f"{number} ")
-        if found >= threads:
-            return
-        time.sleep(0.01)
-    sys.exit(f"nobody sleeps in system call {number}")
+def _write_to_own_page():
+    """The kernel writes the number of the CPU into the thread's memory (rseq), where it comes to another one. After a
+    fork that needs a page of its own, and for that the lock of the memory map: so it is done before somebody has that.
+    """
+    cpus = os.sched_getaffinity(0)
+    for cpu in cpus:
+        os.sched_setaffinity(0, {cpu})
+    os.sched_setaffinity(0, cpus)
+
+
+def _once_asleep(number, threads, then):
+    """Another process calls `then` once so many threads of ours sleep in a system call where nothing interrupts them.
+
+    One whose memory map is locked cannot do it itself: it might want more memory for that.
+    """
+    parent = os.getpid()
+    if os.fork() == 0:
+        announce.die_with_parent()
+        while sum(_sleeps_in(parent, tid, number) for tid in os.listdir(f"/proc/{parent}/task")) < threads:
+            time.sleep(0.01)
+        then()
+        os._exit(0)
+
+
+def _sleeps_in(pid, tid, number):
+    with open(f"/proc/{pid}/task/{tid}/syscall") as call, open(f"/proc/{pid}/task/{tid}/stat") as stat:
+        return stat.read().rpartition(") ")[2][0] in "SD" and call.read().startswith(f"{number} ")
 
 
 def _map(file, how):
