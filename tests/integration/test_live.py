@@ -91,7 +91,9 @@ def test_a_job_that_hangs_under_the_eyes_of_its_user(tmp_path: Path) -> None:
         screen.press("Down")
         screen.until(f"rank 1, pid {job.ranks[1]}")
         screen.press("d")
-        assert "proven" in screen.until("nobody was stopped")
+        # The parent of the ranks hears of others, and could end one of them: then it is no proof.
+        shown = screen.until("nobody was stopped")
+        assert "proven" in shown or "likely" in shown
         screen.press("q")
         assert screen.exit_code() == 0
 

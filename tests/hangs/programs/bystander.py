@@ -15,6 +15,16 @@ import announce
 
 NAP_S = 45
 BEAT_S = 1
+SLEEPS = ("23", "35", "230", "270")  # select and nanosleep; Python before 3.11 sleeps in select()
+
+
+def await_nap(tid):
+    """Until a thread naps: one that has run since the others wait for each other has let them be."""
+    while True:
+        with open(f"/proc/{tid}/syscall") as file:
+            if file.read().split()[0] in SLEEPS:
+                return
+        time.sleep(0.01)
 
 
 def transfer(role, mine, other, meeting):
@@ -51,7 +61,9 @@ def run(worker, lock, barrier, third):
         worker(target=transfer, args=("debit", first, second, meeting)),
         worker(target=transfer, args=("credit", second, first, meeting)),
     ]
-    for work in works:
+    works[0].start()
+    await_nap(getattr(works[0], "native_id", None) or works[0].pid)
+    for work in works[1:]:
         work.start()
     for work in works:
         work.join()
@@ -73,7 +85,9 @@ def nap_and_interrupt():
 
 def run_interrupted():
     first, second, meeting = threading.RLock(), threading.RLock(), threading.Barrier(2)
-    threading.Thread(target=nap_and_interrupt).start()
+    third = threading.Thread(target=nap_and_interrupt)
+    third.start()
+    await_nap(third.native_id)
     threading.Thread(target=transfer, args=("credit", second, first, meeting)).start()
     transfer("debit", first, second, meeting)
 
