@@ -182,26 +182,8 @@ def python_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked |
         thing = holders.lock_object(sample)
         ends = draft.ends_by_itself
         return _held_by(owner.key, thing, lock, draft, kind=WaitKind.PYTHON_LOCK, ends_by_itself=ends)
-    parent = holders.forked_without_exec(scene, sample.pid)
-    alone = not _has_other_threads(scene, sample)
-    if alone and parent is not None and not lock.timeout:
-        holder = None
-        if owner is not None or lock.problem == holders.NO_SUCH_OWNER:
-            tid = owner.tid if owner is not None and not owner.reused else None
-            holder = ReportHolder(pid=sample.pid, tid=tid, alive=False)
-        return changed(
-            draft,
-            kind=WaitKind.PYTHON_LOCK,
-            standing=Standing.FIRM,
-            cause=Kind.LOCK_AFTER_FORK,
-            basis=Confidence.LIKELY,
-            object=holders.lock_object(sample),
-            holder=holder,
-            evidence=(
-                *draft.evidence,
-                f"process {sample.pid} was forked from {parent.pid} and has no other thread to release it",
-            ),
-        )
+    if (inherited := _left_by_fork(scene, sample, draft, owner)) is not None:
+        return inherited
     if owner is None and sample.stack_complete and not any(python_frames(sample.frames)):
         # C code that uses such a lock as a signal, as the watchdog of faulthandler does.
         return changed(
@@ -211,22 +193,8 @@ def python_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked |
             basis=Confidence.POSSIBLE,
             object=holders.lock_object(sample),
         )
-    clients = serving_clients(scene, draft.key) if lock.kind == "python_lock" else ()
-    if clients:
-        return changed(
-            draft,
-            kind=WaitKind.PYTHON_LOCK,
-            standing=Standing.OPAQUE,
-            cause=Kind.LOCK_HELD,
-            basis=Confidence.POSSIBLE,
-            object=holders.lock_object(sample),
-            candidates=clients,
-            edge=Edge.ANY,
-            evidence=(
-                *draft.evidence,
-                "a lock of a manager of multiprocessing: any of its clients may have it",
-            ),
-        )
+    if (managed := _of_a_manager(scene, sample, draft)) is not None:
+        return managed
     reused = owner is not None and owner.reused
     lost = lock.problem == holders.NO_SUCH_OWNER and not holders.changed_hands(scene, sample, lock)
     gone = lock.kind == "python_rlock" and (reused or lost)
@@ -239,6 +207,54 @@ def python_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked |
         object=holders.lock_object(sample),
         holder=ReportHolder(pid=sample.pid, tid=None, alive=False) if gone else None,
         candidates=() if gone else holders.siblings(scene, draft.key),
+    )
+
+
+def _left_by_fork(
+    scene: Scene, sample: ThreadSample, draft: Blocked, owner: holders.Owner | None
+) -> Blocked | None:
+    """A lock of who was forked, in which nobody is left to release it."""
+    lock, parent = sample.lock, holders.forked_without_exec(scene, sample.pid)
+    if lock is None or lock.timeout or parent is None or _has_other_threads(scene, sample):
+        return None
+    holder = None
+    if owner is not None or lock.problem == holders.NO_SUCH_OWNER:
+        tid = owner.tid if owner is not None and not owner.reused else None
+        holder = ReportHolder(pid=sample.pid, tid=tid, alive=False)
+    return changed(
+        draft,
+        kind=WaitKind.PYTHON_LOCK,
+        standing=Standing.FIRM,
+        cause=Kind.LOCK_AFTER_FORK,
+        basis=Confidence.LIKELY,
+        object=holders.lock_object(sample),
+        holder=holder,
+        evidence=(
+            *draft.evidence,
+            f"process {sample.pid} was forked from {parent.pid} and has no other thread to release it",
+        ),
+    )
+
+
+def _of_a_manager(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
+    """A Lock for which a thread of a manager waits on account of a client."""
+    recorded = sample.lock is None or sample.lock.kind != "python_lock"
+    clients = () if recorded else serving_clients(scene, draft.key)
+    if not clients:
+        return None
+    return changed(
+        draft,
+        kind=WaitKind.PYTHON_LOCK,
+        standing=Standing.OPAQUE,
+        cause=Kind.LOCK_HELD,
+        basis=Confidence.POSSIBLE,
+        object=holders.lock_object(sample),
+        candidates=clients,
+        edge=Edge.ANY,
+        evidence=(
+            *draft.evidence,
+            "a lock of a manager of multiprocessing: any of its clients may have it",
+        ),
     )
 
 

@@ -20,6 +20,7 @@ from typing import Any
 from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
 from pyhangtrace.collect.memory import Read, cpp_string, of_process
 from pyhangtrace.collect.procfs import printable, read_text
+from pyhangtrace.collect.resting import at_rest
 from pyhangtrace.model.groups import GroupWait, PendingOperation
 from pyhangtrace.model.kinds import StoreAnswer
 from pyhangtrace.model.threads import ThreadSample
@@ -172,12 +173,12 @@ def with_keys(
     """
     sure = 0
     while sure < _SURE_READS:
-        pointer = _at_rest(stack_pointer, until)
+        pointer = at_rest(stack_pointer, until, again_s=_NAP_AGAIN_S)
         content = _top_of_stack(memory, pointer) if pointer is not None else None
         if pointer is None or content is None:
             return wait
         found = keys_on_stack(memory, content, pointer)
-        if _at_rest(stack_pointer, until) != pointer:
+        if at_rest(stack_pointer, until, again_s=_NAP_AGAIN_S) != pointer:
             if time.monotonic() >= until:
                 return wait
             time.sleep(_NAP_AGAIN_S)
@@ -195,13 +196,6 @@ def with_keys(
 def _top_of_stack(memory: Read, pointer: int) -> bytes | None:
     """The innermost frames; of a stack that has less than that, where few functions of C are around, all of it."""
     return memory(pointer, _STACK_BYTES) or memory(pointer, _PAGE_BYTES - pointer % _PAGE_BYTES)
-
-
-def _at_rest(stack_pointer: Callable[[], int | None], until: float) -> int | None:
-    """Where a thread sleeps, as soon as it does. None: not before the time was over."""
-    while (pointer := stack_pointer()) is None and time.monotonic() < until:
-        time.sleep(_NAP_AGAIN_S)
-    return pointer
 
 
 def _stack_pointer(path: str) -> int | None:

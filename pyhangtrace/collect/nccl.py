@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
 from pyhangtrace.collect.procfs import printable, read_text
+from pyhangtrace.collect.resting import at_rest
 from pyhangtrace.model.evidence import SourceStatus
 from pyhangtrace.model.kinds import SourceState
 from pyhangtrace.model.nccl import (
@@ -82,9 +83,7 @@ def nccl_task(
         progress(pid)
         tids, search, libraries = wanted[pid]
         callers = [
-            (tid, pointer)
-            for tid in tids
-            if (pointer := _stack_pointer(state.proc_root, pid, tid)) is not None
+            (tid, pointer) for tid in tids if (pointer := _at_rest(state.proc_root, pid, tid)) is not None
         ]
         # What one does not need is the next one's.
         left_s = max(0.0, until - time.monotonic()) / (len(pids) - number)
@@ -94,16 +93,16 @@ def nccl_task(
         )
 
 
-def _stack_pointer(proc_root: str, pid: int, tid: int) -> int | None:
-    """Of a thread that is blocked. One that waits in NCCL polls: most of the time it is asleep, and not always."""
+def _at_rest(proc_root: str, pid: int, tid: int) -> int | None:
+    """Where a thread sleeps. One that waits in NCCL polls: most of the time it is asleep, and not always."""
     until = time.monotonic() + _ASLEEP_WITHIN_S
-    while True:
-        words = (read_text(f"{proc_root}/{pid}/task/{tid}/syscall") or "").split()
-        if len(words) >= 3:
-            return int(words[-2], 16)
-        if time.monotonic() >= until:
-            return None
-        time.sleep(_POLL_S)
+    return at_rest(lambda: _stack_pointer(proc_root, pid, tid), until, again_s=_POLL_S)
+
+
+def _stack_pointer(proc_root: str, pid: int, tid: int) -> int | None:
+    """Of a thread that is blocked."""
+    words = (read_text(f"{proc_root}/{pid}/task/{tid}/syscall") or "").split()
+    return int(words[-2], 16) if len(words) >= 3 else None
 
 
 def collect(

@@ -214,6 +214,11 @@ def _multiprocessing() -> list[PythonRow]:
     def shared(name: str, kinds: tuple[str, ...], owner: Owner = nobody, **more: object) -> PythonRow:
         return row(name=name, mode="alone", kinds=kinds, owner=owner, **more)  # type: ignore[arg-type]
 
+    def managed(name: str, **more: object) -> PythonRow:
+        """The other end of the socket is the manager's process; who has the lock is known by its threads."""
+        waits = {"waiter": Waits.READ, "holder": Waits.ANY}
+        return shared(name, ("socket",), Owner.PROCESS, addressed=False, **waits, **more)
+
     return [
         shared("multiprocessing.Lock", semaphore, Owner.BY_FRAMES, addressed=False),
         # Nothing tells this from a semaphore of one.
@@ -232,36 +237,9 @@ def _multiprocessing() -> list[PythonRow]:
         shared("multiprocessing.Semaphore", semaphore, addressed=False, states=_WITHHELD),
         shared("multiprocessing.Event", ("condition",), addressed=False, states=_WITHHELD),
         shared("multiprocessing.Condition", ("condition",), addressed=False, states=_WITHHELD),
-        # The other end of the socket is the manager's process; who has the lock is known by its threads.
-        shared(
-            "Manager.RLock",
-            ("socket",),
-            Owner.PROCESS,
-            addressed=False,
-            waiter=Waits.READ,
-            holder=Waits.ANY,
-            may_name=("keeper",),
-            says=("manager of multiprocessing",),
-        ),
-        shared(
-            "Manager.RLock of who computes",
-            ("socket",),
-            Owner.PROCESS,
-            addressed=False,
-            waiter=Waits.READ,
-            holder=Waits.ANY,
-            may_name=("keeper",),
-            states=("busy", "running"),
-        ),
-        shared(
-            "Manager.Lock",
-            ("socket",),
-            Owner.PROCESS,
-            addressed=False,
-            waiter=Waits.READ,
-            holder=Waits.ANY,
-            states=("unknown",),
-        ),
+        managed("Manager.RLock", may_name=("keeper",), says=("manager of multiprocessing",)),
+        managed("Manager.RLock of who computes", may_name=("keeper",), states=("busy", "running")),
+        managed("Manager.Lock", states=("unknown",)),
         row(name="Manager.RLock ring", mode="alone", members=both),
         # Processes of one parent are a group: the one that has not come is missing.
         shared("multiprocessing.Barrier", ("collective",), addressed=False, may_name=("holder",)),
