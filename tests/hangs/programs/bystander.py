@@ -84,6 +84,8 @@ def nap_and_interrupt():
 
 
 def run_interrupted():
+    # Jobs in the background of a script ignore it, and so does what they start: then nothing ends this wait.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     first, second, meeting = threading.RLock(), threading.RLock(), threading.Barrier(2)
     third = threading.Thread(target=nap_and_interrupt)
     third.start()
