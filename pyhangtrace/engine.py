@@ -217,7 +217,7 @@ class _Run:
         memory = stacks.program_environs(
             self.reader,
             roles.wants_program_environ(group, table),
-            recognise.IDENTITY_VARIABLES,
+            recognise.READ_VARIABLES,
             deadline_s=self._left(1.0),
         )
         loaders = roles.data_workers(self.found.seen[0].look.threads)

@@ -178,6 +178,7 @@ class Findings:
             role=Role.OUTSIDER if pid in self.outsiders else identity.role,
             claims=tuple(identity.claims),
             identity=identity.variables,
+            limits=identity.limits,
             modules=self.host.frameworks.get(pid, ()) if self.host else (),
             python=self._python(pid),
             gone=problem == "gone",

@@ -168,7 +168,7 @@ class _Run:
         memory = stacks.program_environs(
             self.reader,
             roles.wants_program_environ(found.group, found.table),
-            recognise.IDENTITY_VARIABLES,
+            recognise.READ_VARIABLES,
             deadline_s=_STEP_S,
         )
         loaders = roles.data_workers(found.seen[0].look.threads)

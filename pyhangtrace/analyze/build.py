@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pyhangtrace.analyze.blocked import Blocked, Standing
 from pyhangtrace.analyze.causes import died_of_oom
+from pyhangtrace.analyze.deadlines import deadline_of
 from pyhangtrace.analyze.finding import Case, Finding, Named, is_whole
 from pyhangtrace.analyze.gpu_report import gpus_of
 from pyhangtrace.analyze.memory import major_faults_per_s, weigh
@@ -301,6 +302,7 @@ def _verdict(case: Case, finding: Finding, ids: dict[Key, str], memory: MemoryRe
         diverged_at=finding.diverged_at,
         cleared=tuple(_cleared(case, finding, memory)),
         next_steps=next_steps(case, finding),
+        deadline=deadline_of(case, finding),
     )
 
 

@@ -10,6 +10,7 @@ begun and has not ended is what the flight recorder says, where it is on (defaul
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -73,7 +74,7 @@ def process_groups_task(
         problems: list[str] = []
         if groups:
             recorders = flight_recorder.read(engine, pid)
-            groups = with_operations(groups, recorders)
+            groups = with_operations(groups, recorders, now_ns=time.time_ns())
             problems = flight_recorder.problems(recorders)
         yield pid, (groups, problems)
 
@@ -213,9 +214,9 @@ def _in_order(value: PythonValue) -> tuple[int, ...]:
 
 
 def with_operations(
-    groups: Iterable[ProcessGroupFacts], recorders: Sequence[Recorder]
+    groups: Iterable[ProcessGroupFacts], recorders: Sequence[Recorder], *, now_ns: int | None = None
 ) -> tuple[ProcessGroupFacts, ...]:
-    """With what the recorders say of each."""
+    """With what the recorders say of each. `now_ns`: since the epoch; without it nothing is said of what is left."""
     read = [each.facts for each in recorders if each.outcome == READ]
     # One that could not be read may know of a group of which the others do not.
     whole = bool(read) and all(
@@ -238,7 +239,7 @@ def with_operations(
                 group,
                 recorded=True,
                 begun=max(collective, default=0),
-                pending=tuple(_pending(operation) for operation in own if not operation.done),
+                pending=tuple(_pending(operation, now_ns) for operation in own if not operation.done),
                 description=group.description or _named(own),
             )
         )
@@ -250,7 +251,9 @@ def _named(operations: Collection[RecordedOperation]) -> str:
     return printable(found.pop()) if len(found) == 1 else ""
 
 
-def _pending(operation: RecordedOperation) -> PendingOperation:
+def _pending(operation: RecordedOperation, now_ns: int | None) -> PendingOperation:
+    limited = now_ns is not None and operation.timeout_ms > 0 and operation.created_ns > 0
+    age_s = ((now_ns or 0) - operation.created_ns) / 1e9
     types = {flight_recorder.dtype_name(name) for name in operation.input_dtypes}
     return PendingOperation(
         op=printable(operation.operation),
@@ -260,4 +263,5 @@ def _pending(operation: RecordedOperation) -> PendingOperation:
         inputs=operation.inputs,
         outputs=operation.outputs,
         dtype=types.pop() if len(types) == 1 else None,
+        left_s=round(operation.timeout_ms / 1e3 - age_s, 3) if limited else None,
     )

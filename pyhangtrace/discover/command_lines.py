@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyhangtrace.discover import recognise
@@ -45,6 +45,30 @@ def world_size(arguments: Sequence[str]) -> int | None:
     """The value of `--world-size`, if there is exactly one."""
     said = {value for _, value, _ in _options(_WORLD_SIZE, arguments)}
     return said.pop() if len(said) == 1 else None
+
+
+def limits(arguments: Sequence[str], variables: Mapping[str, str]) -> tuple[tuple[str, int], ...]:
+    """Time limits in seconds that a program was given, by option or variable; the last one of an option counts."""
+    found = {
+        name: int(variables[name])
+        for name in recognise.LIMIT_VARIABLES
+        if _is_seconds(variables.get(name, ""))
+    }
+    for name in recognise.LIMIT_OPTIONS:
+        for index, argument in enumerate(arguments):
+            option, equals, value = argument.partition("=")
+            if option != name:
+                continue
+            value = value if equals else "".join(arguments[index + 1 : index + 2])
+            # They are numbers with a fraction, of which nobody needs to know.
+            whole = value.partition(".")[0]
+            if _is_seconds(whole):
+                found[name] = int(whole)
+    return tuple(sorted(found.items()))
+
+
+def _is_seconds(word: str) -> bool:
+    return word.isdecimal() and len(word) <= _LONGEST
 
 
 def program(arguments: Sequence[str]) -> str | None:

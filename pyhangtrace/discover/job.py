@@ -112,7 +112,7 @@ class _Finder:
     def learn_environs(self, pids: Iterable[int]) -> None:
         missing = [pid for pid in pids if pid not in self.environs and pid in self._table]
         if missing:
-            found = self._lookup.environs(missing, recognise.IDENTITY_VARIABLES)
+            found = self._lookup.environs(missing, recognise.READ_VARIABLES)
             self.environs.update({pid: dict(values) for pid, values in found.items()})
 
     def group(self, pid: int) -> _Found:

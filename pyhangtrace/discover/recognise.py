@@ -50,6 +50,11 @@ IDENTITY_VARIABLES: tuple[str, ...] = tuple(
     sorted(_RANK_NAMES | {name for names in JOB_VARIABLES for name in names} | {"GROUP_RANK", "ROLE_RANK"})
 )
 
+# Time limits of serving engines, in seconds: variables, and options of their command lines.
+LIMIT_VARIABLES = ("VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS",)
+LIMIT_OPTIONS = ("--watchdog-timeout",)
+READ_VARIABLES = (*IDENTITY_VARIABLES, *LIMIT_VARIABLES)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Title:

@@ -23,6 +23,7 @@ class Identity:
     role: Role = Role.OTHER
     claims: list[RankClaim] = field(default_factory=list)
     variables: tuple[tuple[str, str], ...] = ()
+    limits: tuple[tuple[str, int], ...] = ()
 
 
 def assign(
@@ -49,7 +50,13 @@ def assign(
         inherited = _inherits_rank(pid, table, numbers, launchers)
         own = {} if inherited else group.environs.get(pid, {})
         memory = {} if inherited else programs.get(pid, {})
-        identity.variables = tuple(sorted({**own, **memory}.items()))
+        said = {**own, **memory}
+        identity.variables = tuple(
+            sorted(item for item in said.items() if item[0] not in recognise.LIMIT_VARIABLES)
+        )
+        identity.limits = command_lines.limits(
+            arguments, {**group.environs.get(pid, {}), **programs.get(pid, {})}
+        )
         if pid not in launchers:
             identity.claims.extend(_claims_from(own, "environ"))
             if not identity.claims:

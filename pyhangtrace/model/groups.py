@@ -12,7 +12,8 @@ class PendingOperation:
     """An operation that a process group was given and that has not ended. `inputs` and `outputs` are shapes of tensors.
 
     `sequence` counts the collectives of the group, or its point-to-point operations, from 1 on. `source` is where it is
-    known from: the "flight recorder", or the "gloo memory" of the operation itself.
+    known from: the "flight recorder", or the "gloo memory" of the operation itself. `left_s`: seconds until its timeout
+    is over.
     """
 
     op: str
@@ -23,6 +24,7 @@ class PendingOperation:
     outputs: tuple[tuple[int, ...], ...] = ()
     dtype: str | None = None
     source: str = "flight recorder"
+    left_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -93,6 +93,7 @@ class ProcessFacts:
     modules: tuple[str, ...] = ()  # frameworks seen loaded: torch, vllm, sglang, ray, mpi, nccl, gloo …
     claims: tuple[RankClaim, ...] = ()
     identity: tuple[tuple[str, str], ...] = ()  # the few environment values that identify a rank or a job
+    limits: tuple[tuple[str, int], ...] = ()  # seconds, by the option or variable that sets a time limit
     memory: ProcessMemory = field(default_factory=ProcessMemory)
     cgroup: str | None = None
     frozen_by: str | None = None  # the control group that keeps it frozen

@@ -114,6 +114,17 @@ def test_a_type_is_called_as_the_program_calls_it() -> None:
     assert [one.dtype for one in tp.pending] == ["bfloat16", None]
 
 
+def test_what_is_left_of_a_timeout_counts_from_the_beginning_of_the_operation() -> None:
+    second = 10**9
+    recorded = recorder(
+        operation(4, created_ns=100 * second, timeout_ms=600_000), operation(5, created_ns=100 * second)
+    )
+    _, tp = process_groups.with_operations(groups(reader()), [recorded], now_ns=160 * second)
+    assert [one.left_s for one in tp.pending] == [540.0, None]
+    _, tp = process_groups.with_operations(groups(reader()), [recorded])
+    assert [one.left_s for one in tp.pending] == [None, None]
+
+
 def test_a_group_that_a_ring_which_has_gone_round_does_not_show_is_not_known() -> None:
     world, tp = process_groups.with_operations(groups(reader()), [recorder(operation(4), whole=False)])
     assert (world.recorded, tp.recorded) == (False, True)
