@@ -110,10 +110,41 @@ PLACE_FAULTS = struct.Struct("=2Q")
 PLACE_SHIFT = 21
 TIMED_EVENT = struct.Struct("=3Q4I")
 EVENT_FUTEX_WAIT, EVENT_MAJOR_FAULT = 1, 2
+NEAR_WORDS = 2
+NEAR_TID = struct.Struct("=2I")  # the beginning of `struct near_thread`
+OF_THREADS = 0  # enum near_table
+CLAIM_KEY = struct.Struct("=2I")
+CLAIM = struct.Struct("=Q2I")
 _THREAD_RECORD = struct.Struct(TID.format + THREAD_SUMS.format[1:])
 _PAIR_RECORD = struct.Struct(WAKE_PAIR.format + COUNT.format[1:])
 _WORD_RECORD = struct.Struct(WORD_WAITS_KEY.format + WORD_WAITS.format[1:])
 _PLACE_RECORD = struct.Struct(FAULT_PLACE.format + PLACE_FAULTS.format[1:])
+
+
+def thread_record_size(*, words: bool) -> int:
+    """Bytes of `struct thread_record`, with waits by word or without."""
+    near = NEAR_WORDS * (WORD_WAITS_KEY.size + WORD_WAITS.size) if words else 0
+    return THREAD_SUMS.size + WAKE_PAIR.size + COUNT.size + near
+
+
+def split_record(record: bytes) -> tuple[bytes, bytes, bytes]:
+    """`struct thread_record` as the thread's sums, its pair and its waits by word: records like those of the tables
+    that hold more of them, none where nothing was counted.
+
+    Raises: ValueError if it is shorter than that.
+    """
+    pair_at = THREAD_SUMS.size
+    words_at = pair_at + WAKE_PAIR.size + COUNT.size
+    if len(record) < words_at:
+        raise ValueError(f"{len(record)} bytes are no record of a thread")
+    pair = record[pair_at:words_at]
+    size = WORD_WAITS_KEY.size + WORD_WAITS.size
+    words = [record[at : at + size] for at in range(words_at, len(record), size)]
+    return (
+        record[:pair_at],
+        pair if any(pair) else b"",
+        b"".join(word for word in words if any(word)),
+    )
 
 
 def thread_records(data: bytes) -> Iterator[tuple[int, ThreadSums]]:

@@ -5,6 +5,7 @@
 //   HANGTRACE_KERNEL_VERSION   version of the running kernel (KERNEL_VERSION encoding)
 //   MAX_TARGETS                processes
 //   MAX_THREADS                threads of all targets together
+//   NEAR_SLOTS                 threads, and words, that are found without hashing: a power of two
 //   MAX_WAKES                  futex words on which somebody is woken, and pairs of waker and woken
 //   RET_OFFSET, ARG_OFFSET     where the fields of the syscall tracepoints begin (from tracefs)
 //   WATCH_NEWER_CALLS          defined: with programs for futex_waitv, futex_wait and futex_wake too
@@ -58,11 +59,25 @@ struct word_wakes {
   u32 unused;
 };
 
+// A look-up in a hash table costs 30 ns, one in an array next to nothing, and each call of futex needs some.
+// So both threads and words lie in arrays first: at the one slot that their number gives, if nobody else has
+// taken it, else in the hash table. A slot is never given up. Who has taken it is settled by `claims`, in
+// which only one can insert.
+struct near_wakes {
+  struct word_key key;
+  struct word_wakes wakes;
+};
+
 // Nothing counts while it is 0, so that all probes start and end at the same moment however long attaching
 // takes.
 BPF_ARRAY(gate, u32, 1);
 BPF_HASH(targets, u32, u32, MAX_TARGETS);
-BPF_HASH(threads, u32, struct thread_sums, MAX_THREADS);
+BPF_HASH(claims, struct claim_key, struct claim, 2 * NEAR_SLOTS);
+BPF_ARRAY(near_threads, struct near_thread, NEAR_SLOTS);
+BPF_HASH(threads, u32, struct thread_record, MAX_THREADS);
+BPF_ARRAY(no_thread, struct thread_record,
+          1);  // as long as what a new one is copied from does not fit on the stack
+BPF_ARRAY(near_words, struct near_wakes, NEAR_SLOTS);
 BPF_HASH(words, struct word_key, struct word_wakes, MAX_WAKES);
 BPF_HASH(pairs, struct wake_pair, u64, MAX_WAKES);
 BPF_ARRAY(lost, u64, LOST_KINDS);
@@ -96,24 +111,86 @@ static __always_inline int counting(void) {
   return open && *open;
 }
 
-// The record of the current thread of a target, made when it is not there; NULL for everybody else.
-static __always_inline struct thread_sums* current_thread(u64 ids) {
-  u32 tgid = ids >> 32, tid = ids;
-  // Whoever has a record is of a target, which saves the second look-up where it counts.
-  struct thread_sums* thread = threads.lookup(&tid);
-  if (thread && thread->tgid == tgid) return thread;
-  if (!targets.lookup(&tgid)) return NULL;
-  if (!thread) {
-    struct thread_sums fresh = {.tgid = tgid};
-    threads.insert(&tid, &fresh);
-    thread = threads.lookup(&tid);
+// The claim to a slot if it is for this key, else NULL; `takes`: and claims it where nobody has.
+static __always_inline struct claim* claim_of(u32 table, u32 slot, u64 first, u32 second, u32 takes) {
+  struct claim_key key = {.table = table, .slot = slot};
+  struct claim* claim = claims.lookup(&key);
+  if (!claim && takes) {
+    struct claim mine = {.first = first, .second = second, .taker_tid = takes};
+    claims.insert(&key, &mine);
+    claim = claims.lookup(&key);
   }
+  return claim && claim->first == first && claim->second == second ? claim : NULL;
+}
+
+// The record of the current thread if it has one.
+static __always_inline struct thread_record* known_thread(u64 ids) {
+  u32 tgid = ids >> 32, tid = ids;
+  u32 slot = tid & (NEAR_SLOTS - 1);
+  struct near_thread* near = near_threads.lookup(&slot);
+  // Only the thread itself writes what this compares with.
+  if (near && near->tid == tid && near->record.sums.tgid == tgid) return &near->record;
+  if (!targets.lookup(&tgid)) return NULL;
+  struct thread_record* far = threads.lookup(&tid);
+  return far && far->sums.tgid == tgid ? far : NULL;
+}
+
+static __always_inline struct thread_record* new_thread(u64 ids) {
+  u32 tgid = ids >> 32, tid = ids;
+  u32 slot = tid & (NEAR_SLOTS - 1);
+  int zero = 0;
+  struct near_thread* near = near_threads.lookup(&slot);
+  if (near && !near->tid && claim_of(OF_THREADS, slot, tid, tgid, tid)) {
+    near->record.sums.tgid = tgid;
+    near->tid = tid;
+    return &near->record;
+  }
+  struct thread_record* fresh = no_thread.lookup(&zero);
+  if (!fresh) return NULL;
+  threads.insert(&tid, fresh);
+  struct thread_record* far = threads.lookup(&tid);
+  if (far && !far->sums.tgid) far->sums.tgid = tgid;
   // The number of a thread that ended may come back in another process.
-  if (!thread || thread->tgid != tgid) {
+  if (!far || far->sums.tgid != tgid) {
     count_lost(LOST_THREAD);
     return NULL;
   }
-  return thread;
+  return far;
+}
+
+// The record of the current thread of a target, made when it is not there; NULL for everybody else.
+static __always_inline struct thread_record* current_thread(u64 ids) {
+  struct thread_record* known = known_thread(ids);
+  if (known) return known;
+  u32 tgid = ids >> 32;
+  return targets.lookup(&tgid) ? new_thread(ids) : NULL;
+}
+
+// Who wakes on a word of the current process; `waker_tid`: and that this thread does, if it is the first; or
+// 0.
+static __always_inline struct word_wakes* wakes_on(u64 uaddr, u32 tgid, u32 waker_tid) {
+  u32 slot = ((uaddr ^ (u64)tgid << 40) * 0x9E3779B97F4A7C15ull) >> 32 & (NEAR_SLOTS - 1);
+  struct near_wakes* near = near_words.lookup(&slot);
+  if (!near) return NULL;
+  if (near->key.uaddr == uaddr && near->key.tgid == tgid) return &near->wakes;
+  // Who takes it may be about to write its key, which is seen from here in any order.
+  if (!near->key.uaddr || near->key.uaddr == uaddr) {
+    struct claim* claim = claim_of(OF_WORDS, slot, uaddr, tgid, waker_tid);
+    if (claim) {
+      if (!near->wakes.waker_tid) near->wakes.waker_tid = claim->taker_tid;
+      near->key.tgid = tgid;
+      near->key.uaddr = uaddr;
+      return &near->wakes;
+    }
+  }
+  struct word_key key = {.uaddr = uaddr, .tgid = tgid};
+  struct word_wakes* far = words.lookup(&key);
+  if (!far && waker_tid) {
+    struct word_wakes fresh = {.waker_tid = waker_tid};
+    words.insert(&key, &fresh);
+    far = words.lookup(&key);
+  }
+  return far;
 }
 
 static __always_inline int is_wait(u32 operation) {
@@ -147,17 +224,11 @@ static __always_inline int is_matched(u32 operation) {
 }
 
 static __always_inline void wake_begins(u64 ids, u64 uaddr, u32 operation, u64 now) {
-  struct word_key key = {.uaddr = uaddr, .tgid = ids >> 32};
   u32 tid = ids;
-  struct word_wakes* word = words.lookup(&key);
+  struct word_wakes* word = wakes_on(uaddr, ids >> 32, tid);
   if (!word) {
-    struct word_wakes fresh = {.waker_tid = tid};
-    words.insert(&key, &fresh);
-    word = words.lookup(&key);
-    if (!word) {
-      count_lost(LOST_WAKE);
-      return;
-    }
+    count_lost(LOST_WAKE);
+    return;
   }
   if (word->waker_tid != tid) {
     word->contested_ns = word->in_flight ? now : word->last_ns;
@@ -171,9 +242,8 @@ static __always_inline void wake_begins(u64 ids, u64 uaddr, u32 operation, u64 n
 }
 
 static __always_inline void wake_ends(u64 ids, u64 uaddr, u64 now) {
-  struct word_key key = {.uaddr = uaddr, .tgid = ids >> 32};
   u32 tid = ids;
-  struct word_wakes* word = words.lookup(&key);
+  struct word_wakes* word = wakes_on(uaddr, ids >> 32, 0);
   if (!word) return;
   if (word->in_flight) __sync_fetch_and_add(&word->in_flight, -1);
   if (word->waker_tid == tid)
@@ -183,12 +253,16 @@ static __always_inline void wake_ends(u64 ids, u64 uaddr, u64 now) {
 }
 
 // Who woke the current thread, 0 if that is not certain.
-static __always_inline u32 count_pair(u64 ids, struct thread_sums* thread) {
-  struct word_key key = {.uaddr = thread->uaddr, .tgid = ids >> 32};
-  struct word_wakes* word = words.lookup(&key);
-  if (!word || word->last_ns <= thread->waiting_since_ns || word->contested_ns > thread->waiting_since_ns)
-    return 0;
+static __always_inline u32 count_pair(u64 ids, struct thread_record* thread) {
+  struct word_wakes* word = wakes_on(thread->sums.uaddr, ids >> 32, 0);
+  u64 since = thread->sums.waiting_since_ns;
+  if (!word || word->last_ns <= since || word->contested_ns > since) return 0;
   struct wake_pair pair = {.waker_tid = word->waker_tid, .woken_tid = ids};
+  if (!thread->pair.waker_tid) thread->pair = pair;
+  if (thread->pair.waker_tid == pair.waker_tid) {
+    thread->pair_count++;
+    return pair.waker_tid;
+  }
   u64* count = pairs.lookup(&pair);
   if (!count) {
     u64 none = 0;
@@ -216,17 +290,28 @@ static __always_inline void tell(u64 ids, u32 kind, u64 since_ns, u64 took_ns, u
 #endif
 
 #ifdef MAX_WORD_WAITS
-static __always_inline void sum_wait(u32 tid, struct thread_sums* thread, u64 took, int timed_out) {
-  struct word_waits_key key = {.uaddr = thread->uaddr, .tid = tid, .operation = thread->operation};
-  struct word_waits* sums = word_waits.lookup(&key);
-  if (!sums) {
-    struct word_waits fresh = {.tgid = thread->tgid};
+static __always_inline struct word_waits* waits_on(u32 tid, struct thread_record* thread) {
+  struct word_waits_key key = {.uaddr = thread->sums.uaddr, .tid = tid, .operation = thread->sums.operation};
+  struct near_word* near = &thread->words[key.uaddr >> 2 & (NEAR_WORDS - 1)];
+  if (!near->key.tid) {
+    near->key = key;
+    near->waits.tgid = thread->sums.tgid;
+  }
+  if (near->key.uaddr == key.uaddr && near->key.operation == key.operation) return &near->waits;
+  struct word_waits* far = word_waits.lookup(&key);
+  if (!far) {
+    struct word_waits fresh = {.tgid = thread->sums.tgid};
     word_waits.insert(&key, &fresh);
-    sums = word_waits.lookup(&key);
-    if (!sums) {
-      count_lost(LOST_SUM);
-      return;
-    }
+    far = word_waits.lookup(&key);
+  }
+  return far;
+}
+
+static __always_inline void sum_wait(u32 tid, struct thread_record* thread, u64 took, int timed_out) {
+  struct word_waits* sums = waits_on(tid, thread);
+  if (!sums) {
+    count_lost(LOST_SUM);
+    return;
   }
   sums->waits++;
   sums->wait_ns += took;
@@ -260,12 +345,12 @@ static __always_inline void sum_fault(u64 ids, u64 address, int major) {
 static __always_inline int call_begins(u64 uaddr, u32 operation) {
   if (!counting()) return 0;
   u64 ids = current_ids();
-  struct thread_sums* thread = current_thread(ids);
+  struct thread_record* thread = current_thread(ids);
   if (!thread) return 0;
   u64 now = bpf_ktime_get_ns();
-  thread->uaddr = uaddr;
-  thread->operation = operation;
-  thread->waiting_since_ns = now;
+  thread->sums.uaddr = uaddr;
+  thread->sums.operation = operation;
+  thread->sums.waiting_since_ns = now;
   if (is_wake(operation) && operation & FUTEX_PRIVATE) wake_begins(ids, uaddr, operation, now);
   return 0;
 }
@@ -297,29 +382,29 @@ int futex_wake_enter(void* ctx) {
 int futex_exit(void* ctx) {
   if (!counting()) return 0;
   u64 ids = current_ids();
-  u32 tid = ids, tgid = ids >> 32;
-  struct thread_sums* thread = threads.lookup(&tid);
-  if (!thread || !thread->waiting_since_ns || thread->tgid != tgid) return 0;
+  u32 tid = ids;
+  struct thread_record* thread = known_thread(ids);
+  if (!thread || !thread->sums.waiting_since_ns) return 0;
   u64 now = bpf_ktime_get_ns();
-  u64 took = now - thread->waiting_since_ns;
-  u32 operation = thread->operation;
+  u64 took = now - thread->sums.waiting_since_ns;
+  u32 operation = thread->sums.operation;
   s64 result = returned(ctx);
   if (is_wait(operation)) {
     if (result == -EAGAIN) {
-      thread->not_slept++;
+      thread->sums.not_slept++;
     } else if (result >= 0 || result == -ETIMEDOUT || result == -EINTR ||
                (result <= -ERESTARTSYS && result >= -ERESTART_RESTARTBLOCK)) {
-      thread->waits++;
-      thread->wait_ns += took;
-      if (took > thread->longest_ns) {
-        thread->longest_ns = took;
-        thread->longest_uaddr = thread->uaddr;
+      thread->sums.waits++;
+      thread->sums.wait_ns += took;
+      if (took > thread->sums.longest_ns) {
+        thread->sums.longest_ns = took;
+        thread->sums.longest_uaddr = thread->sums.uaddr;
       }
       u32 waker = 0;
       if (result == -ETIMEDOUT)
-        thread->timed_out++;
+        thread->sums.timed_out++;
       else if (result < 0)
-        thread->interrupted++;
+        thread->sums.interrupted++;
       else if (is_matched(operation))
         waker = count_pair(ids, thread);
 #ifdef MAX_WORD_WAITS
@@ -327,26 +412,26 @@ int futex_exit(void* ctx) {
 #endif
 #ifdef TIMELINE_PAGES
       if (took >= LONG_WAIT_NS)
-        tell(ids, EVENT_FUTEX_WAIT, thread->waiting_since_ns, took, thread->uaddr, waker);
+        tell(ids, EVENT_FUTEX_WAIT, thread->sums.waiting_since_ns, took, thread->sums.uaddr, waker);
 #endif
     }
   } else if (is_wake(operation)) {
     if (is_counted_wake(operation) && result >= 0) {
-      thread->wake_calls++;
-      thread->woken += result;
+      thread->sums.wake_calls++;
+      thread->sums.woken += result;
     }
-    if (operation & FUTEX_PRIVATE) wake_ends(ids, thread->uaddr, now);
+    if (operation & FUTEX_PRIVATE) wake_ends(ids, thread->sums.uaddr, now);
   }
-  thread->waiting_since_ns = 0;
+  thread->sums.waiting_since_ns = 0;
   return 0;
 }
 
 int minor_fault(struct bpf_perf_event_data* ctx) {
   if (!counting()) return 0;
   u64 ids = current_ids();
-  struct thread_sums* thread = current_thread(ids);
+  struct thread_record* thread = current_thread(ids);
   if (!thread) return 0;
-  thread->minor_faults++;
+  thread->sums.minor_faults++;
 #ifdef MAX_FAULT_PLACES
   sum_fault(ids, ctx->addr, 0);
 #endif
@@ -356,10 +441,10 @@ int minor_fault(struct bpf_perf_event_data* ctx) {
 int major_fault(struct bpf_perf_event_data* ctx) {
   if (!counting()) return 0;
   u64 ids = current_ids();
-  struct thread_sums* thread = current_thread(ids);
+  struct thread_record* thread = current_thread(ids);
   if (!thread) return 0;
-  thread->major_faults++;
-  thread->last_major_address = ctx->addr;
+  thread->sums.major_faults++;
+  thread->sums.last_major_address = ctx->addr;
 #ifdef MAX_FAULT_PLACES
   sum_fault(ids, ctx->addr, 1);
 #endif

@@ -12,20 +12,27 @@ faults that the kernel resolves on behalf of a process without an exception (get
 from __future__ import annotations
 
 import errno
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
-from pyhangtrace.probes.attached import Attached
+from pyhangtrace.probes import bpf
+from pyhangtrace.probes.attached import Attached, Counts
 from pyhangtrace.probes.events import (
+    CLAIM,
+    CLAIM_KEY,
     COUNT,
     FAULT_PLACE,
+    NEAR_TID,
+    OF_THREADS,
     PLACE_FAULTS,
-    THREAD_SUMS,
     TID,
     WAKE_PAIR,
     WORD_WAITS,
     WORD_WAITS_KEY,
+    split_record,
+    thread_record_size,
 )
 from pyhangtrace.probes.perf_events import SOFTWARE_MAJOR_FAULTS, SOFTWARE_MINOR_FAULTS
 from pyhangtrace.probes.tracefs import Tracefs, Tracepoint
@@ -43,6 +50,7 @@ ALL_CALLS = tuple(_PROGRAMS)
 WORDS, TIMELINE, PLACES = "words", "timeline", "places"  # what can be wanted beside the sums of each thread
 _MAX_WORD_WAITS, _MAX_PLACES = 65536, 32768
 _TIMELINE_PAGES = 1024
+_MOST_NEAR_SLOTS = 16384
 
 
 class Window(Attached):
@@ -57,7 +65,6 @@ class Window(Attached):
     """
 
     RECORDS = {  # noqa: RUF012
-        "threads": (TID.size, THREAD_SUMS.size),
         "pairs": (WAKE_PAIR.size, COUNT.size),
         "word_waits": (WORD_WAITS_KEY.size, WORD_WAITS.size),
         "fault_places": (FAULT_PLACE.size, PLACE_FAULTS.size),
@@ -91,6 +98,7 @@ class Window(Attached):
             macros["MAX_WORD_WAITS"] = _MAX_WORD_WAITS
         if PLACES in wants:
             macros["MAX_FAULT_PLACES"] = _MAX_PLACES
+        self._record_size = thread_record_size(words=WORDS in wants)
         pages = _TIMELINE_PAGES if TIMELINE in wants else 0
         if pages:
             macros |= {"TIMELINE_PAGES": pages, "LONG_WAIT_NS": long_wait_ns}
@@ -100,10 +108,35 @@ class Window(Attached):
         probes += [(enter.id, program) for enter, _, program, _ in watched]
         self.attach(((SOFTWARE_MINOR_FAULTS, "minor_fault"), (SOFTWARE_MAJOR_FAULTS, "major_fault")), probes)
 
+    def read(self) -> Counts:
+        """Ends the counting; what a thread's own record holds is put with the tables that take the rest."""
+        counts = super().read()
+        threads, pairs, words = bytearray(), bytearray(), bytearray()
+        for tid, record in self._threads():
+            sums, pair, waits = split_record(record)
+            threads += tid + sums
+            pairs += pair
+            words += waits
+        more = {"threads": threads, "pairs": pairs, "word_waits": words}
+        tables = {name: counts.tables.get(name, b"") + bytes(own) for name, own in more.items()}
+        return replace(counts, tables={**counts.tables, **tables})
+
+    def _threads(self) -> Iterator[tuple[bytes, bytes]]:
+        yield from bpf.items(self._map("threads"), TID.size, self._record_size)
+        near = self._map("near_threads")
+        for key, _ in bpf.items(self._map("claims"), CLAIM_KEY.size, CLAIM.size):
+            table, slot = CLAIM_KEY.unpack(key)
+            if table == OF_THREADS:
+                value = bpf.lookup(near, TID.pack(slot), NEAR_TID.size + self._record_size)
+                if value is not None:
+                    tid, _ = NEAR_TID.unpack_from(value)
+                    yield TID.pack(tid), value[NEAR_TID.size :]
+
 
 def _macros(enter: Tracepoint, leave: Tracepoint, *, threads: int) -> dict[str, int]:
     return {
         "MAX_THREADS": threads,
+        "NEAR_SLOTS": min(1 << (threads - 1).bit_length(), _MOST_NEAR_SLOTS),
         "MAX_WAKES": 8192,
         # Arguments follow the system call's number, each eight bytes wide whatever its type.
         "ARG_OFFSET": enter.offsets["__syscall_nr"] + 8,

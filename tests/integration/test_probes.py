@@ -170,7 +170,13 @@ def test_timeouts_and_calls_that_do_not_sleep(target_program: Path) -> None:
     assert seen.evidence.wakers == ()
 
 
-def test_sums_are_exact_when_all_cpus_count_at_once(target_program: Path) -> None:
+@pytest.mark.parametrize("room", [None, 4], ids=["found at once", "found by hashing"])
+def test_sums_are_exact_when_all_cpus_count_at_once(
+    target_program: Path, room: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With room for four, five threads and three words have four slots, so that some of them are elsewhere."""
+    if room is not None:
+        monkeypatch.setattr(probe_child, "room_for_threads", lambda pids: room)
     with (
         target(target_program, "storm", 5000) as t,
         probes.start([t.pid], window_s=LONG_WINDOW_S) as run,
@@ -291,13 +297,16 @@ def test_what_happens_before_the_window_is_not_in_it(target_program: Path) -> No
 
 
 def test_what_finds_no_room_is_told(target_program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Room for one thread, where two act: the first keeps exact numbers, what the other did is counted as lost."""
+    """Room for the two threads of the first to act: they keep exact numbers, what the others did is counted as lost."""
     monkeypatch.setattr(probe_child, "room_for_threads", lambda pids: 1)
-    with target(target_program, "futex", COUNT) as t:
-        seen = probe(t)[t.pid]
-    (thread,) = seen.threads
-    assert (thread.waits, thread.woken) == ((0, COUNT) if thread.tid == t.main_tid else (COUNT, 0))
-    assert seen.evidence.lost >= COUNT
+    with target(target_program, "futex", COUNT) as first, target(target_program, "futex", COUNT) as second:
+        seen = probe(first, second)
+    assert {thread.tid: (thread.waits, thread.woken) for thread in seen[first.pid].threads} == {
+        first.main_tid: (0, COUNT),
+        first.worker_tid: (COUNT, 0),
+    }
+    assert seen[second.pid].threads == ()
+    assert seen[second.pid].evidence.lost >= 2 * COUNT
 
 
 # What stays behind

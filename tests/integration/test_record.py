@@ -193,6 +193,26 @@ def test_waits_wakers_and_faults_of_a_known_program(target_program: Path, tmp_pa
     assert seen.lost == ()
 
 
+def test_the_waits_of_each_word_add_up_to_those_of_the_thread(target_program: Path, tmp_path: Path) -> None:
+    """Four threads on three words: one word more than a thread's own record has room for."""
+    with running(target_program, "storm", 2000) as target:
+        recorder = Recorder(target.pid, "-o", tmp_path / "r.hang", seconds=10)
+        recorder.until_open()
+        target.go()
+        assert target.line()[0] == "done"
+        recorder.process.send_signal(signal.SIGINT)
+        recorder.done()
+    seen = load_recording(str(tmp_path / "r.hang"))
+    storming = [thread for thread in seen.threads if thread.waits]
+    assert len(storming) == 4
+    for thread in storming:
+        words = [word for word in seen.words if word.tid == thread.tid]
+        assert len({word.address for word in words}) == len(words) == 3
+        assert sum(word.waits for word in words) == thread.waits == sum(sum(word.slots) for word in words)
+        assert sum(word.wait_s for word in words) == pytest.approx(thread.wait_s)
+    assert seen.lost == ()
+
+
 def test_faults_say_what_is_mapped(target_program: Path, tmp_path: Path) -> None:
     with running(target_program, "minor", 3000) as target:
         recorder = Recorder(target.pid, "--metric", "faults", "-o", tmp_path / "r.hang", seconds=4)

@@ -70,6 +70,31 @@ def test_half_a_record_is_refused(extra: bytes) -> None:
         list(events.pair_records(struct.pack("=IIQ", 1, 2, 3) + extra[:1]))
 
 
+def test_the_record_of_a_thread_is_taken_apart(tmp_path: Path, c_compiler: str) -> None:
+    """As C writes it, with waits by word: the one that is empty gives nothing."""
+    source = tmp_path / "record.c"
+    source.write_text(
+        "#include <stdio.h>\n#define MAX_WORD_WAITS 1\n"
+        f'#include "{INCLUDE / "hangtrace" / "window_events.h"}"\n'
+        "static struct thread_record record = {.sums = {.waits = 5, .operation = 9}, .pair = {7, 8}, .pair_count = 4,\n"
+        " .words[1] = {{.uaddr = 64, .tid = 8, .operation = 9}, {.waits = 5, .tgid = 6}}};\n"
+        "int main(void) { return fwrite(&record, sizeof record, 1, stdout) != 1; }\n"
+    )
+    program = tmp_path / "record"
+    subprocess.run([c_compiler, "-o", program, source], check=True)
+    raw = subprocess.run([program], check=True, capture_output=True).stdout
+    assert len(raw) == events.thread_record_size(words=True)
+    sums, pair, words = events.split_record(raw)
+    ((_, thread),) = events.thread_records(events.TID.pack(8) + sums)
+    assert (thread.waits, thread.operation) == (5, 9)
+    assert list(events.pair_records(pair)) == [(events.WakePair(7, 8), 4)]
+    (word,) = events.word_records(words)
+    assert (word.uaddr, word.tid, word.operation, word.waits, word.tgid) == (64, 8, 9, 5, 6)
+    assert events.split_record(bytes(len(raw)))[1:] == (b"", b"")
+    with pytest.raises(ValueError, match="no record of a thread"):
+        events.split_record(raw[:100])
+
+
 @pytest.mark.parametrize(
     ("operation", "since", "waiting"),
     [
@@ -98,6 +123,8 @@ STRUCTURES = {
             + [f"slots[{n}]" for n in range(events.WAIT_SLOTS)]
             + ["tgid", "unused"],
         ),
+        "claim_key": (events.CLAIM_KEY, ["table", "slot"]),
+        "claim": (events.CLAIM, ["first", "second", "taker_tid"]),
         "fault_place": (events.FAULT_PLACE, ["place", "tid", "tgid"]),
         "place_faults": (events.PLACE_FAULTS, ["minor", "major"]),
         "timed_event": (events.TIMED_EVENT, list(events.TimedEvent._fields)),
@@ -130,6 +157,10 @@ CONSTANTS = {
     "window_events.h": {
         "WAIT_SLOTS": events.WAIT_SLOTS,
         "FAULT_PLACE_SHIFT": events.PLACE_SHIFT,
+        "OF_THREADS": events.OF_THREADS,
+        "NEAR_WORDS": events.NEAR_WORDS,
+        "offsetof(struct near_thread, record)": events.NEAR_TID.size,
+        "sizeof(struct thread_record)": events.thread_record_size(words=False),
         "EVENT_FUTEX_WAIT": events.EVENT_FUTEX_WAIT,
         "EVENT_MAJOR_FAULT": events.EVENT_MAJOR_FAULT,
     },

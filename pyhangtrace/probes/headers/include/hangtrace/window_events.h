@@ -52,6 +52,45 @@ struct word_waits {
   __u32 unused;
 };
 
+// What one thread has of its own: its sums, the first pair in which it is the woken one, and its waits on the
+// first words. What finds no room here is in tables of its own.
+enum { NEAR_WORDS = 2 };
+
+struct near_word {
+  struct word_waits_key key;
+  struct word_waits waits;
+};
+
+struct thread_record {
+  struct thread_sums sums;
+  struct wake_pair pair;
+  __u64 pair_count;
+#ifdef MAX_WORD_WAITS
+  struct near_word words[NEAR_WORDS];
+#endif
+};
+
+// A thread whose record lies in an array, where it is found without hashing.
+struct near_thread {
+  __u32 tid;
+  __u32 unused;
+  struct thread_record record;
+};
+
+// Who has taken a slot of an array, by the number of the slot.
+enum near_table { OF_THREADS, OF_WORDS };
+
+struct claim_key {
+  __u32 table;  // enum near_table
+  __u32 slot;
+};
+
+struct claim {
+  __u64 first;   // the thread, or the word's address
+  __u32 second;  // its process
+  __u32 taker_tid;
+};
+
 // Page faults of one thread in 2 MiB of addresses.
 enum { FAULT_PLACE_SHIFT = 21 };
 
