@@ -11,10 +11,10 @@ BUILT_FROM := tools/setup.sh pyproject.toml CMakeLists.txt $(shell find native -
 CXX_FILES = $(shell find native pyhangtrace tests -name '*.[ch]pp' -o -name '*.[ch]')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-test demo test test-full native-test tsan fuzz scoreboard golden lint format bench clean
+.PHONY: help setup setup-test demo test test-full test-engines native-test tsan fuzz scoreboard golden lint format bench clean
 
 help: ## This list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo "Variables: PYTHON, TORCH_PIP_ARGS, PYTEST_ARGS, SCOREBOARD_ARGS, FUZZ_ITERATIONS (see README.md)"
 
 setup: $(STAMPS)/setup ## Make .venv/bin/hangtrace ready, with all extras and without PyTorch
@@ -51,7 +51,11 @@ test: native-test ## All tests but the long ones
 	$(BIN)/python -m pytest -m "not slow and not benchmark" $(PYTEST_ARGS)
 
 test-full: native-test ## All tests, the long ones too
-	$(BIN)/python -m pytest -m "not benchmark" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not benchmark and not engines" $(PYTEST_ARGS)
+
+test-engines: setup-test ## Servers of vLLM and SGLang that hang (an hour, 5 GB in ~/.cache)
+	$(BIN)/python -m tests.engines.venvs
+	$(BIN)/python -m pytest -m engines $(PYTEST_ARGS) tests/engines
 
 scoreboard: setup-test ## Every program of tests/hangs against hangtrace, and how it did
 	$(BIN)/python -m tests.hangs.scoreboard $(SCOREBOARD_ARGS)

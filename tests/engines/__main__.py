@@ -1,0 +1,88 @@
+"""``python -m tests.engines``: scenes against the tool, and how it did; ``--table`` as Markdown."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.engines.scenes import SCENES
+from tests.engines.trial import Result, try_scene
+from tests.engines.venvs import NoEngine
+from tests.hangs.processes import NotReached
+
+HEAD = (
+    "| engine, hang | state | symptom | cause | culprit | phase | roles | innocents | report |",
+    "|---|---|---|---|---|---|---|---|---|",
+)
+
+
+def row(result: Result) -> str:
+    """One line of the table: what was said, and whether it is right."""
+    said, judged = result.report["verdict"], result.verdict
+
+    def cell(value: object, right: bool) -> str:
+        return f"{value or '–'}{'' if right else ' **✗**'}"
+
+    named = ", ".join(dict.fromkeys(_named(one) for one in said["culprits"])) or "nobody"
+    phase = (result.report["workload"]["phase"] or {}).get("name")
+    cells = (
+        f"`{result.scene.name}`",
+        cell(said["state"], judged.state),
+        cell(said["symptom"], judged.symptom),
+        cell(said["cause"], judged.cause),
+        cell(named, judged.culprit),
+        cell(phase, judged.phase),
+        "right" if judged.roles else "**✗**",
+        "1" if judged.accused else "0",
+        f"{result.wall_s:.1f} s",
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def _named(one: dict[str, object]) -> str:
+    return f"rank {one['rank']}" if one["rank"] is not None else str(one["thread"] or f"pid {one['pid']}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.engines", description=__doc__)
+    parser.add_argument("--only", action="append", default=[], metavar="NAME", help="names that contain this")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="evidence, reports and logs go here")
+    parser.add_argument("--table", action="store_true", help="print a table in Markdown")
+    parser.add_argument("--text", action="store_true", help="print the reports too, and torch's analyser")
+    options = parser.parse_args()
+    if options.keep:
+        options.keep.mkdir(parents=True, exist_ok=True)
+    bad = 0
+    if options.table:
+        print(*HEAD, sep="\n")
+    for scene in SCENES:
+        if options.only and not any(word in scene.name for word in options.only):
+            continue
+        try:
+            result = try_scene(scene, keep=options.keep)
+        except (NotReached, NoEngine, AssertionError, OSError, subprocess.TimeoutExpired) as problem:
+            bad += 1
+            print(f"{scene.name}: {type(problem).__name__}: {problem}", file=sys.stderr, flush=True)
+            continue
+        bad += bool(result.verdict.reasons)
+        if options.table:
+            print(row(result), flush=True)
+        else:
+            print(
+                f"{scene.name:<26} {result.verdict.outcome.value:<17} up {result.started_s:5.0f} s"
+                f"  report {result.wall_s:5.2f} s wall {result.cpu_s:5.2f} s cpu",
+                flush=True,
+            )
+            for reason in result.verdict.reasons:
+                print(f"    {reason}", flush=True)
+        if options.text:
+            print(result.text, "torch's analyser:", result.torch, sep="\n", flush=True)
+        if options.keep:
+            (options.keep / f"{scene.name}.torch.txt").write_text(result.torch + "\n")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
