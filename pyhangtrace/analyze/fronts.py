@@ -76,12 +76,13 @@ def _settle_keeper(scene: Scene, waits: Mapping[Key, Blocked], wait: Blocked) ->
 
 
 def _settle_keepers(scene: Scene, waits: Mapping[Key, Blocked], wait: Blocked) -> Blocked:
-    """A wait for a file lock that several processes share: each must give it back. Where of one of them several threads
-    may have it, nothing is said.
+    """A wait for locks of a file that several processes have: each must give it back. Where of one of them several
+    threads may have it, only the others count; that these are needed holds in any case.
     """
-    each = [_settle_keeper(scene, waits, changed(wait, targets=(target,))) for target in wait.targets]
+    every = [_settle_keeper(scene, waits, changed(wait, targets=(target,))) for target in wait.targets]
+    each = [one for one in every if len(one.targets) == 1]
     keys = tuple(key for one in each for key in one.targets)
-    if any(len(one.targets) != 1 for one in each):
+    if not each:
         return changed(wait, standing=Standing.OPAQUE, targets=(), basis=Confidence.POSSIBLE)
     return changed(
         wait,

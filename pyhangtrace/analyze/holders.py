@@ -11,7 +11,7 @@ from pyhangtrace.analyze.calls import path_has
 from pyhangtrace.analyze.crowds import Siblings
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.model.kinds import Edge, FdKind, Role
-from pyhangtrace.model.open_files import FdFacts, FileLock, Holder, LockFile
+from pyhangtrace.model.open_files import FdFacts, FileLock, Holder, LockFile, LockRequest
 from pyhangtrace.model.processes import ProcessFacts
 from pyhangtrace.model.report import ReportHolder, WaitObject
 from pyhangtrace.model.threads import LockFacts, ThreadSample
@@ -212,23 +212,70 @@ def carriers_on_file(scene: Scene, sample: ThreadSample, fd: int | None) -> tupl
     )
 
 
-def shares_beside(scene: Scene, lock: FileLock, *, waiter: int) -> tuple[int, ...]:
-    """Who has a flock shared beside this one, each by an open file of its own: the kernel queues a waiter behind one of
-    them, and all must be given back. () where that is not known of each.
+# flock(2): LOCK_SH, LOCK_EX
+_FLOCK_ACCESS = {1: "read", 2: "write"}
+
+
+def locks_before(scene: Scene, sample: ThreadSample, fd: int | None) -> list[FileLock]:
+    """Locks of the file that a thread wants to lock that are in its way, by their bytes and access: all must be given
+    back. The one that the kernel has queued it behind comes first. [] where it is not known what the thread asks for.
     """
-    if lock.kind != "flock" or lock.access != "read":
-        return ()
-    beside = [
-        other
-        for other in scene.evidence.looks[-1].file_locks
-        if other is not lock
-        and (other.kind, other.access, other.device, other.inode)
-        == (lock.kind, lock.access, lock.device, lock.inode)
+    facts = scene.fds.get((sample.pid, fd)) if fd is not None else None
+    behind = file_lock_of(scene, sample, fd)
+    inode = facts.inode if facts is not None else behind.inode if behind is not None else None
+    kinds = ("flock",) if scene.syscall(sample) == "flock" else ("posix", "ofd")
+    here = [
+        lock
+        for lock in scene.evidence.looks[-1].file_locks
+        if lock.inode == inode and inode is not None and lock.kind in kinds
     ]
-    found = [file_lock_holders(other, waiter=waiter) for other in (lock, *beside)]
-    if any(len(pids) != 1 or waiter in pids for pids in found) or any(map(is_on_its_way, beside)):
-        return ()
-    return _pids(pid for (pid,) in found[1:] if pid != found[0][0])
+    queued = [lock for lock in here if {sample.pid, -1, 0}.intersection(lock.waiters)]
+    # Numbers of files are those of their file system, whose own the kernel may show another way than stat(2) does.
+    devices = {lock.device for lock in queued}
+    if facts is not None and facts.device in devices:
+        devices = {facts.device}
+    flags = sample.args[1] if kinds == ("flock",) and len(sample.args) > 1 else 0
+    whole = _FLOCK_ACCESS.get(flags & 3)
+    request = LockRequest(access=whole, pid=sample.pid) if whole is not None else _request(sample, queued)
+    if request is None or len(devices) != 1:
+        return []
+    found = [
+        lock
+        for lock in here
+        if lock.device in devices
+        and "write" in (lock.access, request.access)
+        and _overlap(lock, request)
+        and not _is_own(lock, request, sample.pid, fd)
+    ]
+    return sorted(found, key=lambda lock: sample.pid not in lock.waiters)
+
+
+def _request(sample: ThreadSample, queued: Sequence[FileLock]) -> LockRequest | None:
+    """What a thread asks for: by its call, if the kernel has such a request; or the only one of its process."""
+    known = {request for lock in queued for request in lock.requests}
+    asked = sample.lock_request
+    if asked is not None and any(
+        (asked.access, asked.start, asked.end) == (each.access, each.start, each.end)
+        and each.pid in (asked.pid, 0)
+        for each in known
+    ):
+        return asked
+    own = [request for request in known if request.pid == sample.pid]
+    return own[0] if len(own) == 1 else None
+
+
+def _overlap(lock: FileLock, request: LockRequest) -> bool:
+    return (lock.end is None or lock.end >= request.start) and (
+        request.end is None or request.end >= lock.start
+    )
+
+
+def _is_own(lock: FileLock, request: LockRequest, pid: int, fd: int | None) -> bool:
+    """Whether who asks has the lock himself: a process that of its own, an open file its own."""
+    if lock.kind == "posix":
+        return lock.pid == request.pid
+    by_open_file = lock.kind == "flock" or request.pid == -1
+    return by_open_file and any((holder.pid, holder.fd) == (pid, fd) for holder in lock.holders)
 
 
 def held_by(scene: Scene, wait: Blocked, pids: Sequence[int]) -> Blocked:

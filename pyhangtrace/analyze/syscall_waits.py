@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pyhangtrace.analyze import holders, nap_waits, objects
 from pyhangtrace.analyze.blocked import Blocked, Standing, changed
 from pyhangtrace.analyze.call_waits import polling
@@ -12,6 +14,7 @@ from pyhangtrace.analyze.progress import in_place
 from pyhangtrace.analyze.scene import Scene
 from pyhangtrace.analyze.sleeps import is_sleep
 from pyhangtrace.model.kinds import Confidence, Edge, Kind, WaitKind
+from pyhangtrace.model.open_files import FileLock
 from pyhangtrace.model.report import WaitObject
 from pyhangtrace.model.threads import ThreadSample
 
@@ -123,7 +126,8 @@ def file_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | N
         return None
     fd = sample.args[0] if sample.args else None
     facts = scene.fds.get((sample.pid, fd)) if fd is not None else None
-    lock = holders.file_lock_of(scene, sample, fd)
+    before = holders.locks_before(scene, sample, fd)
+    lock = before[0] if before else holders.file_lock_of(scene, sample, fd)
     path = facts.target if facts else None
     thing = WaitObject(
         path=path or (lock.path if lock else None),
@@ -133,62 +137,100 @@ def file_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | N
     waiting = changed(
         draft, kind=WaitKind.FILE_LOCK, standing=Standing.FIRM, cause=Kind.FILE_LOCK_HELD, object=thing
     )
-    if lock is None:
-        carriers = holders.carriers_on_file(scene, sample, fd)
-        if not carriers:
-            return changed(waiting, basis=Confidence.LIKELY)
-        # Each may have locked another part of the file, so that which of them is in the way is not known.
-        return changed(
-            waiting,
-            standing=Standing.OPAQUE,
-            basis=Confidence.POSSIBLE,
-            candidates=tuple((pid, 0) for pid in carriers),
-            edge=Edge.ANY,
-            evidence=(
-                *draft.evidence,
-                f"kernel lock table: ofd on inode {thing.inode} held by {'/'.join(map(str, carriers))}; which of these"
-                " locks is in the way is not recorded",
-            ),
-        )
-    held_by = holders.file_lock_holders(lock, waiter=sample.pid)
+    if lock is not None:
+        return _kept_by(scene, waiting, before or [lock])
+    carriers = holders.carriers_on_file(scene, sample, fd)
+    if not carriers:
+        return changed(waiting, basis=Confidence.LIKELY)
+    # Each may have locked another part of the file, so that which of them is in the way is not known.
+    return changed(
+        waiting,
+        standing=Standing.OPAQUE,
+        basis=Confidence.POSSIBLE,
+        candidates=tuple((pid, 0) for pid in carriers),
+        edge=Edge.ANY,
+        evidence=(
+            *draft.evidence,
+            f"kernel lock table: ofd on inode {thing.inode} held by {'/'.join(map(str, carriers))}; which of these"
+            " locks is in the way is not recorded",
+        ),
+    )
+
+
+def _kept_by(scene: Scene, waiting: Blocked, locks: Sequence[FileLock]) -> Blocked:
+    """The wait for locks all of which must be given back. Those that one process has say more than one of which nothing
+    tells who of several is to give it back: that each of them is needed holds without the others as well.
+    """
+    pid = waiting.key[0]
+    held = [(lock, holders.file_lock_holders(lock, waiter=pid)) for lock in locks]
+    held.sort(
+        key=lambda each: (not _is_recorded(each[0]), len(each[1]) != 1 or holders.is_on_its_way(each[0]))
+    )
+    lock, held_by = held[0]
     if holders.is_on_its_way(lock):
         return changed(
             waiting,
             standing=Standing.OPAQUE,
             basis=Confidence.POSSIBLE,
             evidence=(
-                *draft.evidence,
+                *waiting.evidence,
                 f"kernel lock table: {lock.kind} on inode {lock.inode} taken by {lock.pid}, none of whose descriptors"
                 " carries it, nor one of anybody seen",
             ),
         )
     if not held_by:
         return changed(waiting, basis=Confidence.LIKELY)
-    carried = lock.pid > 0 or bool(lock.holders)
-    # The lock of an open file is given back by anybody who has it open, also by who inherited it.
-    sharers = () if lock.kind == "posix" else holders.pids(lock.holders, but=(*held_by, sample.pid))
-    sure = Confidence.LIKELY if sharers else Confidence.PROVEN
-    also = (f"pid {', '.join(map(str, sharers))} has it by the same open file",) if sharers else ()
+    carried = _is_recorded(lock)
     kept = holders.held_by(scene, waiting, held_by)
     if kept.holder is None and carried and (first := holders.inherited_from(scene, held_by)) is not None:
         kept = changed(kept, holder=holders.process_holder(scene, first))
-    beside = holders.shares_beside(scene, lock, waiter=sample.pid)
-    if beside:
-        keys = tuple((pid, 0) for pid in beside)
+    beside = [
+        (other, pids)
+        for other, pids in held[1:]
+        if len(pids) == 1 and len(held_by) == 1 and not holders.is_on_its_way(other) and _is_recorded(other)
+    ]
+    shares = tuple(sorted({pids[0] for _, pids in beside} - {*held_by}))
+    if shares:
+        keys = tuple((each, 0) for each in shares)
         kept = changed(kept, targets=(*kept.targets, *keys), candidates=keys)
-        also = (*also, f"pid {', '.join(map(str, beside))} has it shared as well; all must give it back")
+    known = {*held_by, *shares, pid}
+    # The lock of an open file is given back by anybody who has it open, also by who inherited it.
+    sharers = tuple(
+        sorted(
+            {
+                each
+                for one in (lock, *(other for other, _ in beside))
+                if one.kind != "posix"
+                for each in holders.pids(one.holders, but=known)
+            }
+        )
+    )
+    sure = Confidence.LIKELY if sharers else Confidence.PROVEN
+    lines = [f"{_lock_words(lock)} held by {'/'.join(map(str, held_by)) or '?'}"]
+    if sharers:
+        lines.append(f"pid {', '.join(map(str, sharers))} has it by the same open file")
+    lines += [f"{_lock_words(other)} held by {pids[0]}" for other, pids in beside if pids[0] not in held_by]
+    if shares:
+        lines.append(f"pid {', '.join(map(str, shares))} has a lock of it as well; all must give it back")
     return changed(
         kept,
         # That somebody else has the file open does not say that he has locked it.
         basis=sure if carried else Confidence.POSSIBLE,
-        candidates=(*kept.candidates, *((pid, 0) for pid in sharers)),
-        besides=tuple((pid, 0) for pid in sharers),
-        evidence=(
-            *draft.evidence,
-            f"kernel lock table: {lock.kind} on inode {lock.inode} held by {'/'.join(map(str, held_by)) or '?'}",
-            *also,
-        ),
+        candidates=(*kept.candidates, *((each, 0) for each in sharers)),
+        besides=tuple((each, 0) for each in sharers),
+        evidence=(*waiting.evidence, *lines),
     )
+
+
+def _is_recorded(lock: FileLock) -> bool:
+    """Whether the kernel tells who has it, and not only who has the file open."""
+    return lock.pid > 0 or bool(lock.holders)
+
+
+def _lock_words(lock: FileLock) -> str:
+    whole = lock.start == 0 and lock.end is None
+    part = "" if whole else f", bytes {lock.start} to {'the end' if lock.end is None else lock.end},"
+    return f"kernel lock table: {lock.kind} on inode {lock.inode}{part}"
 
 
 def sqlite(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:

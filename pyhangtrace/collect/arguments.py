@@ -106,7 +106,7 @@ def collect(
     clocks: Clocks | None = None,
     proc_root: str = PROC,
 ) -> list[ThreadSample]:
-    """The samples with `io_fds`, `timeout_s` and `remaining_s` filled in, in the same order."""
+    """The samples with what their calls name, `timeout_s` and `remaining_s` filled in, in the same order."""
     needs: dict[int, list[Piece]] = {}
     for sample in samples:
         pieces = _pieces(sample, syscalls.name(sample.syscall, machine))
@@ -258,6 +258,7 @@ def _fill(
         path_mount=mount,
         fuse_connection=connection,
         semaphores=named_places.semaphores(sample.args, call, memory),
+        lock_request=named_places.lock_request(sample, call, memory, proc_root),
     )
 
 

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyhangtrace.collect.descriptors import Descriptor, FdInfo, Openers, open_fds, parse_fdinfo
 from pyhangtrace.collect.procfs import PROC, printable, read_link, read_text
 from pyhangtrace.model.kinds import FdKind
-from pyhangtrace.model.open_files import FileLock, Holder
+from pyhangtrace.model.open_files import FileLock, Holder, LockRequest
 from pyhangtrace.model.threads import ThreadSample
 
 _LINE = re.compile(
     r"^(?P<id>\d+):\s+(?P<blocked>->\s+)?(?P<kind>[A-Z]+)\s+(?P<mandatory>\S+)\s+(?P<access>\S+)\s+"
-    r"(?P<pid>-?\d+)\s+(?:(?P<major>[0-9a-f]+):(?P<minor>[0-9a-f]+):(?P<inode>\d+)|<none>:0)\s+(?P<range>\S+\s+\S+)$"
+    r"(?P<pid>-?\d+)\s+(?:(?P<major>[0-9a-f]+):(?P<minor>[0-9a-f]+):(?P<inode>\d+)|<none>:0)\s+(?P<start>\d+)\s+(?P<end>\d+|EOF)$"
 )
 _KINDS = {"FLOCK": "flock", "POSIX": "posix", "OFDLCK": "ofd", "LEASE": "lease", "DELEG": "lease"}
 _MAX_LINES = 20_000
@@ -49,6 +49,8 @@ def parse(text: str) -> list[LockLine]:
             # Who asks for a lease to be given back is queued without a file.
             device=os.makedev(int(match["major"] or "0", 16), int(match["minor"] or "0", 16)),
             inode=int(match["inode"] or 0),
+            start=int(match["start"]),
+            end=None if match["end"] == "EOF" else int(match["end"]),
         )
         found.append(LockLine(int(match["id"]), match["blocked"] is not None, lock))
     return found
@@ -57,14 +59,21 @@ def parse(text: str) -> list[LockLine]:
 def held(lines: Iterable[LockLine]) -> list[FileLock]:
     """The locks that are held, each with the processes that queue behind it."""
     locks: dict[int, FileLock] = {}
-    waiters: dict[int, list[int]] = {}
+    asked: dict[int, list[LockRequest]] = {}
     for line in lines:
         if line.blocked:
-            waiters.setdefault(line.id, []).append(line.lock.pid)
+            lock = line.lock
+            request = LockRequest(access=lock.access, start=lock.start, end=lock.end, pid=lock.pid)
+            asked.setdefault(line.id, []).append(request)
         else:
             locks[line.id] = line.lock
     return [
-        replace(lock, waiters=tuple(sorted(set(waiters.get(number, ()))))) for number, lock in locks.items()
+        replace(
+            lock,
+            waiters=tuple(sorted({request.pid for request in asked.get(number, ())})),
+            requests=tuple(asked.get(number, ())),
+        )
+        for number, lock in locks.items()
     ]
 
 
@@ -134,9 +143,14 @@ def _inode(text: str) -> int | None:
     return int(word[0]) if word and word[0].isdecimal() else None
 
 
-def _is_same(one: FileLock, other: FileLock) -> bool:
-    """Whether lines of two files of /proc are about one lock: shared ones of a file differ by who took them."""
-    return (one.kind, one.access, one.pid) == (other.kind, other.access, other.pid)
+def key_of(lock: FileLock) -> tuple[int, int, str, int, str, int, int]:
+    """What a line says of a lock itself: those that several open files have to read the same bytes are alike."""
+    end = -1 if lock.end is None else lock.end
+    return (lock.device, lock.inode, lock.kind, lock.pid, lock.access, lock.start, end)
+
+
+# Of descriptors those that are of one open file together; `None` if that cannot be told.
+Apart = Callable[[Sequence[Holder]], list[tuple[Holder, ...]] | None]
 
 
 def complete(
@@ -144,24 +158,36 @@ def complete(
     known: Mapping[tuple[int, int], str],
     openers: Openers,
     *,
+    apart: Apart = lambda _: None,
     proc_root: str = PROC,
 ) -> tuple[FileLock, ...]:
-    """The locks with path, openers, and the descriptors that carry them."""
-    done = []
+    """The locks with path, openers, and the descriptors that carry them. Of several that are alike each is that of one
+    open file; which descriptors those are of has to be known then.
+    """
+    alike: dict[tuple[int, int, str, int, str, int, int], list[FileLock]] = {}
     for lock in locks:
+        alike.setdefault(key_of(lock), []).append(lock)
+    done = []
+    for key, same in sorted(alike.items(), key=lambda item: item[0]):
+        lock = same[0]
         path = known.get((lock.device, lock.inode))
         openers_of = openers.of(path) if path is not None else ()
         holders = []
         for opener in openers_of:
             info = parse_fdinfo(read_text(f"{proc_root}/{opener.pid}/fdinfo/{opener.fd}") or "")
-            if any(inode == lock.inode and _is_same(each, lock) for _, inode, each in carried(info)):
+            if any(key_of(each) == key for _, _, each in carried(info)):
                 holders.append(Holder(pid=opener.pid, fd=opener.fd, mode=opener.mode))
-        done.append(
-            replace(
-                lock,
-                path=path,
-                openers=tuple(sorted({opener.pid for opener in openers_of})),
-                holders=tuple(holders),
-            )
-        )
-    return tuple(sorted(done, key=lambda lock: (lock.device, lock.inode, lock.kind, lock.pid)))
+        opened_by = tuple(sorted({opener.pid for opener in openers_of}))
+        for lock, carriers in zip(same, _each(len(same), holders, apart), strict=True):
+            done.append(replace(lock, path=path, openers=opened_by, holders=carriers))
+    return tuple(done)
+
+
+def _each(count: int, carriers: Sequence[Holder], apart: Apart) -> list[tuple[Holder, ...]]:
+    """Who carries each of so many locks that are alike; () of those whose carriers were not found."""
+    if count == 1:
+        return [tuple(carriers)]
+    found = (apart(carriers) if len(carriers) > 1 else [tuple(carriers)]) if carriers else []
+    if found is None or len(found) > count:
+        found = []
+    return found + [()] * (count - len(found))

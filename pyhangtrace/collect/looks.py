@@ -17,6 +17,7 @@ from pyhangtrace.collect import (
     mapped_places,
     mpi,
     nap_loops,
+    same_file,
     stacks,
     threads,
 )
@@ -164,7 +165,13 @@ class Looker:
             tasks=tuple(tasks),
             fds=_distinct_fds((*files.servers(open_files, samples), *fds)),
             ipc=queues,
-            file_locks=file_locks.complete(locks, known_paths, open_files.openers, proc_root=self.proc_root),
+            file_locks=file_locks.complete(
+                locks,
+                known_paths,
+                open_files.openers,
+                apart=lambda carriers: same_file.apart(self.reader, carriers, deadline_s=left()),
+                proc_root=self.proc_root,
+            ),
             lock_files=lock_files.complete(
                 polled, open_files.openers, self.job, self.table, read_uptime(self.proc_root)
             ),
@@ -192,7 +199,7 @@ def joined(first: Seen, more: Seen) -> Seen:
         threads=tuple(samples[key] for key in sorted(samples)),
         tasks=_tasks_of_both(first, more),
         fds=_distinct_fds((*more.look.fds, *first.look.fds)),
-        file_locks=_distinct_locks((*first.look.file_locks, *more.look.file_locks)),
+        file_locks=_distinct_locks(first.look.file_locks, more.look.file_locks),
         lock_files=tuple(
             {file.path: file for file in (*more.look.lock_files, *first.look.lock_files)}.values()
         ),
@@ -230,14 +237,17 @@ def _distinct_fds(found: Iterable[FdFacts]) -> tuple[FdFacts, ...]:
     return tuple(by_key[key] for key in sorted(by_key))
 
 
-def _distinct_locks(found: Iterable[FileLock]) -> tuple[FileLock, ...]:
-    by_key: dict[tuple[int, int, str, int, str], FileLock] = {}
-    for lock in found:
-        key = (lock.device, lock.inode, lock.kind, lock.pid, lock.access)
-        # The later look knows more paths, the earlier one more waiters: take whichever names the file.
-        if key not in by_key or by_key[key].path is None:
-            by_key[key] = lock
-    return tuple(by_key[key] for key in sorted(by_key))
+def _distinct_locks(*tables: Iterable[FileLock]) -> tuple[FileLock, ...]:
+    """Of locks that are alike all from one table: the later look knows more paths, the earlier one more waiters."""
+    known: dict[tuple[int, int, str, int, str, int, int], list[FileLock]] = {}
+    for table in tables:
+        alike: dict[tuple[int, int, str, int, str, int, int], list[FileLock]] = {}
+        for lock in table:
+            alike.setdefault(file_locks.key_of(lock), []).append(lock)
+        for key, found in alike.items():
+            if key not in known or known[key][0].path is None:
+                known[key] = found
+    return tuple(lock for key in sorted(known) for lock in known[key])
 
 
 def distinct_coverage(statuses: Iterable[SourceStatus]) -> tuple[SourceStatus, ...]:

@@ -1,6 +1,7 @@
-"""What a system call names in the target's memory: a path, the address of a socket, semaphores of a set.
+"""What a system call names in the target's memory: a path, the address of a socket, semaphores of a set, a lock.
 
-Layouts: open(2) and its kin, connect(2), sendto(2), semop(2), fcntl(2) on leases; linux/un.h, linux/in.h, linux/in6.h.
+Layouts: open(2) and its kin, connect(2), sendto(2), semop(2), fcntl(2) on leases and locks;
+linux/un.h, linux/in.h, linux/in6.h.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import struct
 from collections.abc import Mapping, Sequence
 
 from pyhangtrace.collect.mounts import fuse_connection, mount_of, read_mounts
-from pyhangtrace.collect.procfs import PROC, printable, read_link, read_text
+from pyhangtrace.collect.procfs import PROC, fields, printable, read_link, read_text
+from pyhangtrace.model.open_files import LockRequest
 from pyhangtrace.model.threads import ThreadSample
 
 Piece = tuple[int, int]  # address, bytes
@@ -52,6 +54,13 @@ _ADDRESSES = {"connect": (1, 2), "sendto": (4, 5)}
 _ASKS = "request_wait_answer"
 _SEMAPHORE_CALLS = ("semop", "semtimedop")
 
+# struct flock of 64-bit programs: type, whence, start, length, pid.
+_FLOCK = struct.Struct("=hh4xqqi4x")
+# F_SETLKW and F_OFD_SETLKW, the two that wait.
+FCNTL_WAITS = (7, 38)
+_FCNTL_ACCESS = {0: "read", 1: "write"}
+_LAST_BYTE = (1 << 63) - 1
+
 
 def pieces(arguments: Sequence[int], call: str) -> list[Piece]:
     """What of the target's memory has to be read."""
@@ -65,6 +74,8 @@ def pieces(arguments: Sequence[int], call: str) -> list[Piece]:
         return [(address, min(size, _LONGEST_ADDRESS))] if address and size else []
     if call in _SEMAPHORE_CALLS and arguments[1]:
         return [(arguments[1], min(arguments[2], _MOST_OPERATIONS) * _SEMBUF.size)]
+    if call == "fcntl" and arguments[1] in FCNTL_WAITS and arguments[2]:
+        return [(arguments[2], _FLOCK.size)]
     return []
 
 
@@ -125,6 +136,37 @@ def semaphores(
         return ()
     found = b"".join(memory.get(piece, b"") for piece in pieces(arguments, call))
     return tuple((number, change) for number, change, _ in _SEMBUF.iter_unpack(found))
+
+
+def lock_request(
+    sample: ThreadSample, call: str, memory: Mapping[Piece, bytes], proc_root: str = PROC
+) -> LockRequest | None:
+    """The bytes of a file that the call waits to lock; None if it waits for none, or the bytes cannot be told."""
+    if call != "fcntl" or sample.args[1] not in FCNTL_WAITS:
+        return None
+    found = b"".join(memory.get(piece, b"") for piece in pieces(sample.args, call))
+    if len(found) != _FLOCK.size:
+        return None
+    kind, whence, start, length, _ = _FLOCK.unpack(found)
+    access = _FCNTL_ACCESS.get(kind)
+    begins = 0 if whence == os.SEEK_SET else None
+    if whence == os.SEEK_CUR:
+        begins = _position(sample, proc_root)
+    if access is None or begins is None:
+        return None
+    first, after = begins + start, begins + start + length
+    if length < 0:
+        first, after = after, first
+    last = None if length == 0 or after > _LAST_BYTE else after - 1
+    pid = sample.pid if sample.args[1] == FCNTL_WAITS[0] else -1
+    return LockRequest(access=access, start=first, end=last, pid=pid) if first >= 0 else None
+
+
+def _position(sample: ThreadSample, proc_root: str) -> int | None:
+    """Where the next read of the call's descriptor begins."""
+    fd = sample.args[0] & 0xFFFFFFFF
+    position = dict(fields(read_text(f"{proc_root}/{sample.pid}/fdinfo/{fd}") or "")).get("pos", "")
+    return int(position) if position.isdecimal() else None
 
 
 def breaks_lease(sample: ThreadSample, call: str) -> bool:

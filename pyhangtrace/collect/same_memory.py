@@ -1,39 +1,26 @@
-"""Processes that run in the memory of their parent: children of clone(2) with CLONE_VM, and of vfork until they exec.
-
-kcmp(2) tells (Linux 3.5, with CONFIG_KCMP); it may wait for a process that is just in execve.
-"""
+"""Processes that run in the memory of their parent: children of clone(2) with CLONE_VM, of vfork until they exec."""
 
 from __future__ import annotations
 
-import ctypes
-import platform
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from pyhangtrace.collect import kcmp
 from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
 from pyhangtrace.model.processes import ProcessFacts
 
 SAME_MEMORY_TASK = "same_memory"
-# arch/x86/entry/syscalls/syscall_64.tbl, include/uapi/asm-generic/unistd.h, include/uapi/linux/kcmp.h
-_KCMP = {"x86_64": 312, "aarch64": 272}
-_KCMP_VM = 1
 
 
 def same_memory_task(
     state: HelperState, pids: Sequence[int], argument: Any, progress: Progress
 ) -> Iterator[tuple[int, Any]]:
     """Task: whether each process runs in the memory of another one, `argument[pid]`; `None` if nobody may know."""
-    number = _KCMP.get(platform.machine())
-    call = ctypes.CDLL(None, use_errno=True).syscall
+    same = kcmp.comparer()
     for pid in pids:
         progress(pid)
-        if number is None:
-            yield pid, None
-            continue
-        words = (number, pid, argument[pid], _KCMP_VM, 0, 0)
-        found = int(call(*map(ctypes.c_long, words)))
-        yield pid, None if found < 0 else found == 0
+        yield pid, same(pid, argument[pid], kcmp.MEMORY, 0, 0)
 
 
 def collect(

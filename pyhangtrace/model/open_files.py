@@ -83,9 +83,22 @@ class FdFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LockRequest:
+    """A lock of a file that is asked for: `access` is "read" or "write", the bytes go from `start` to `end`, both
+    included; `None`: to the end of the file, however long it gets. `pid` is -1 for OFD locks, 0 for one of another PID
+    namespace.
+    """
+
+    access: str
+    start: int = 0
+    end: int | None = None
+    pid: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FileLock:
-    """One line of the kernel's lock table. `waiters` are pids queued behind it; `path` if a holder's fd
-    names it.
+    """One line of the kernel's lock table. `waiters` are pids queued behind it, `requests` what these ask for; `path`
+    if a holder's fd names it. The bytes as in a request.
     """
 
     kind: str  # flock, posix, ofd, lease
@@ -98,6 +111,9 @@ class FileLock:
     path: str | None = None
     # Descriptors that carry the lock (fdinfo): who really holds a flock whose taker has died or passed it on.
     holders: tuple[Holder, ...] = ()
+    start: int = 0
+    end: int | None = None
+    requests: tuple[LockRequest, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

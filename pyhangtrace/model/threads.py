@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pyhangtrace.model.kinds import PolledThing, StackFrom, TaskKind, TaskObjectKind
+from pyhangtrace.model.open_files import LockRequest
 from pyhangtrace.model.stacks import Frame, StackSamples
 
 
@@ -76,6 +77,7 @@ class ThreadSample:
     of a semop, `tracer_pid` is who has stopped a thread in state t. `polls_for` are the words by which the source of a
     loop that naps says that it asks for something ("except FileExistsError", "while exists()", "acquire()"), and
     `polled` what that is; None: a file. `nap_unread`: whether it asks for something could not be read in time.
+    `lock_request` is what an fcntl asks for that waits for a lock.
     `lets_go` is the word by which code that a Python thread which naps stands in could let others go on ("release",
     "cancel"). `path_mount` is the file
     system of `path` ("nfs4 mounted at /data from nas:/data"), where the thread sleeps on its account, and
@@ -117,6 +119,7 @@ class ThreadSample:
     remaining_s: float | None = None
     path: str | None = None
     semaphores: tuple[tuple[int, int], ...] = ()
+    lock_request: LockRequest | None = None
     tracer_pid: int | None = None
     polls_for: str | None = None
     polled: PolledThing | None = None

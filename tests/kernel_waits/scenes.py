@@ -370,6 +370,37 @@ FILES = (
     _lock("flock", ("files.py", "flock", FILE), "file_lock"),
     _lock("fcntl-posix", ("files.py", "posix", FILE), "file_lock"),
     _lock("fcntl-ofd", ("files.py", "ofd", FILE), "file_lock"),
+    *(
+        scene(
+            f"{call}-{what}",
+            ("files.py", f"{call}-{what}", FILE),
+            Expected(kind=("file_lock",), path="/file$", holder="other"),
+            others=("innocent", "other"),
+            states=("hung",),
+            may_name=("other",),
+        )
+        for call in ("posix", "ofd")
+        for what in ("parts", "reads")
+    ),
+    scene(
+        "ofd-inherited",
+        ("files.py", "ofd-inherited", FILE),
+        Expected(kind=("file_lock",), path="/file$", candidates=("innocent", "other")),
+        others=("innocent", "other"),
+        states=("hung",),
+        may_name=("innocent", "other"),
+    ),
+    scene(
+        "ofd-upgrade",
+        ("files.py", "ofd-upgrade", FILE),
+        {
+            "waiter": Expected(kind=("file_lock",), path="/file$", holder="other"),
+            "other": Expected(kind=("file_lock",), path="/file$", holder="waiter"),
+        },
+        others=("other",),
+        states=("hung",),
+        may_name=("waiter", "other"),
+    ),
     scene(
         "flock-of-stuck-threads",
         ("files.py", "threads-stuck", FILE),

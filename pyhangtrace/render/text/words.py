@@ -73,7 +73,7 @@ _STACKS_FROM = {
 _SAYS_ITS_KIND = ("pipe:[", "socket:[")
 
 # Of a file lock: evidence that somebody beside the holder who is named has it.
-_OTHERS_HAVE_IT = (" has it by the same open file", " has it shared as well; all must give it back")
+_OTHERS_HAVE_IT = (" has it by the same open file", " has a lock of it as well; all must give it back")
 
 
 def age(seconds: float | None) -> str:

@@ -72,8 +72,77 @@ def working(path):
     _nap()
 
 
+def span(kind, start, length):
+    return struct.pack("=hhxxxxqqixxxx", kind, os.SEEK_SET, start, length, 0)
+
+
 def whole(kind):
-    return struct.pack("=hhxxxxqqixxxx", kind, os.SEEK_SET, 0, 0, 0)
+    return span(kind, 0, 0)
+
+
+def _of_parts(path, *, call, innocent, other, wanted, both=False):
+    """`other` has some of the bytes that `waiter` asks for, `innocent` has others. Each is a kind, start and length.
+
+    With `both` the two have been opened together: `innocent` has the open file of `other`.
+    """
+    ready, done = os.pipe()
+    if both:
+        shared = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+
+    def hold(what):
+        def take():
+            fd = shared if both else os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+            if what is not None:
+                fcntl.fcntl(fd, call, span(*what))
+            os.write(done, b"x")
+
+        return take
+
+    for role, what in (("innocent", innocent), ("other", other)):
+        child(role, ready=hold(what))
+        os.read(ready, 1)
+    if both:
+        os.close(shared)
+    fd = os.open(path, os.O_RDWR)
+    wait_in("waiter", lambda: fcntl.fcntl(fd, call, span(*wanted)))
+
+
+READ, WRITE = fcntl.F_RDLCK, fcntl.F_WRLCK
+
+
+def parts(call):
+    """Bytes beside the ones that are asked for, on both sides of them, are of no concern."""
+    kept = {"innocent": (WRITE, 30, 0), "other": (WRITE, 5, 10), "wanted": (WRITE, 10, 20)}
+    return lambda path: _of_parts(path, call=call, **kept)
+
+
+def reads(call):
+    """Who reads keeps nobody else from that."""
+    kept = {"innocent": (READ, 0, 20), "other": (WRITE, 20, 5), "wanted": (READ, 0, 0)}
+    return lambda path: _of_parts(path, call=call, **kept)
+
+
+def inherited(path):
+    """Two have one open file, and so both have its lock."""
+    kept = {"innocent": None, "other": (WRITE, 0, 0), "wanted": (WRITE, 3, 1)}
+    _of_parts(path, call=F_OFD_SETLKW, both=True, **kept)
+
+
+def upgrade(path):
+    """Two read, each by an open file of its own, and both ask to write."""
+    ready, done = os.pipe()
+    mine = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+
+    def hold():
+        fcntl.fcntl(mine, F_OFD_SETLKW, whole(READ))
+        os.write(done, b"x")
+
+    child("other", lambda: fcntl.fcntl(mine, F_OFD_SETLKW, whole(WRITE)), ready=hold)
+    os.close(mine)
+    os.read(ready, 1)
+    fd = os.open(path, os.O_RDWR)
+    fcntl.fcntl(fd, F_OFD_SETLKW, whole(READ))
+    wait_in("waiter", lambda: fcntl.fcntl(fd, F_OFD_SETLKW, whole(WRITE)))
 
 
 def lease(path, breaks):
@@ -154,6 +223,12 @@ main(
         "flock": lambda path: _two(path, lambda fd: fcntl.flock(fd, fcntl.LOCK_EX)),
         "posix": lambda path: _two(path, lambda fd: fcntl.lockf(fd, fcntl.LOCK_EX)),
         "ofd": lambda path: _two(path, lambda fd: fcntl.fcntl(fd, F_OFD_SETLKW, whole(fcntl.F_WRLCK))),
+        "posix-parts": parts(fcntl.F_SETLKW),
+        "ofd-parts": parts(F_OFD_SETLKW),
+        "posix-reads": reads(fcntl.F_SETLKW),
+        "ofd-reads": reads(F_OFD_SETLKW),
+        "ofd-inherited": inherited,
+        "ofd-upgrade": upgrade,
         "threads-stuck": lambda path: _of_threads(path, stuck),
         "threads-move": lambda path: _of_threads(path, moving),
         "threads-work": lambda path: _of_threads(path, working),

@@ -19,7 +19,8 @@ THREADING = "/usr/lib/python3.11/threading.py"
 SYNCHRONIZE = "/usr/lib/python3.11/multiprocessing/synchronize.py"
 
 # x86-64
-READ, WRITE, POLL, FUTEX, WAIT4, FLOCK, SLEEP, EPOLL, ACCEPT, RECV = 0, 1, 7, 202, 61, 73, 230, 232, 43, 45
+READ, WRITE, POLL, FUTEX, WAIT4, FLOCK, FCNTL = 0, 1, 7, 202, 61, 73, 72
+SLEEP, EPOLL, ACCEPT, RECV = 230, 232, 43, 45
 SELECT = 23
 
 

@@ -10,7 +10,7 @@ import pytest
 from pyhangtrace.analyze import analyze
 from pyhangtrace.analyze.holders import NO_SUCH_OWNER, RUNNING_BLOCK, WHOSE_UNKNOWN
 from pyhangtrace.model.kinds import Confidence, FdKind, Kind, Part, State
-from pyhangtrace.model.open_files import FdFacts, FileLock, Holder
+from pyhangtrace.model.open_files import FdFacts, FileLock, Holder, LockRequest
 from pyhangtrace.model.processes import PythonFacts
 from pyhangtrace.model.report import Report, Verdict
 from pyhangtrace.model.threads import LockFacts, ThreadSample
@@ -641,7 +641,108 @@ def test_which_thread_of_one_that_has_a_share_too_is_not_known() -> None:
     looks = b.twice(
         flock(100), b.asleep(101, seconds=9000), *several, file_locks=[shared(101, 100), shared(102)]
     )
-    assert analyze(b.evidence(processes, looks)).verdict.culprits == ()
+    # That the one of a single thread is to give it back holds in any case.
+    assert [who.pid for who in analyze(b.evidence(processes, looks)).verdict.culprits] == [101]
+
+
+def fcntl_wait(
+    pid: int, start: int, end: int | None, *, access: str = "write", ofd: bool = False, fd: int = 7
+) -> tuple[ThreadSample, FdFacts]:
+    """A thread that waits to lock some bytes of file 7."""
+    call = 38 if ofd else 7
+    request = LockRequest(access=access, start=start, end=end, pid=-1 if ofd else pid)
+    sample = b.sleeper(pid, syscall=b.FCNTL, args=(fd, call, 0x7000, 0, 0, 0))
+    facts = FdFacts(pid=pid, fd=fd, kind=FdKind.FILE, target="/c/7", inode=7, device=1, mode="rw")
+    return replace(sample, asleep_for_s=10.0, lock_request=request), facts
+
+
+def part(
+    pid: int,
+    start: int,
+    end: int | None,
+    *asked: ThreadSample,
+    access: str = "write",
+    kind: str = "posix",
+    holders: tuple[int, ...] = (),
+) -> FileLock:
+    """A lock of some bytes of file 7, and who is queued behind it."""
+    requests = tuple(one.lock_request for one in asked if one.lock_request is not None)
+    known = lock(7, pid, *(one.pid for one in requests), kind=kind, holders=holders)
+    return replace(known, access=access, start=start, end=end, requests=requests)
+
+
+def of_parts(locks: list[FileLock], *waiting: tuple[ThreadSample, FdFacts], others: Any = ()) -> Report:
+    pids = {sample.pid for sample, _ in waiting} | {sample.pid for sample in others}
+    processes = [b.process(pid, ppid=50) for pid in sorted(pids)]
+    samples = (*(sample for sample, _ in waiting), *others)
+    looks = b.twice(*samples, file_locks=locks, fds=[facts for _, facts in waiting])
+    return analyze(b.evidence(processes, looks))
+
+
+def test_only_who_has_locked_the_bytes_that_are_asked_for_is_in_the_way() -> None:
+    waiting = fcntl_wait(100, 10, 19)
+    others = [b.asleep(pid, seconds=9000) for pid in (101, 102, 103)]
+    for kind in ("posix", "ofd"):
+        locks = [
+            part(101, 0, 9),
+            part(102, 15, 30, waiting[0])
+            if kind == "posix"
+            else part(-1, 15, 30, waiting[0], kind="ofd", holders=(102,)),
+            part(103, 20, None),
+        ]
+        report = of_parts(locks, waiting, others=others)
+        wait = next(wait for wait in report.waits if wait.pid == 100)
+        assert wait.holder is not None
+        assert (wait.holder.pid, wait.candidates) == (102, ())
+        assert (report.verdict.state, [who.pid for who in report.verdict.culprits]) == (State.HUNG, [102])
+        assert any("bytes 15 to 30" in line for line in wait.evidence)
+
+
+def test_all_who_have_some_of_the_bytes_must_give_them_back() -> None:
+    waiting = fcntl_wait(100, 0, None)
+    naps, stands = b.asleep(101, seconds=20.0), b.stopped(102)
+    for first, second in ((101, 102), (102, 101)):
+        locks = [part(first, 0, 9, waiting[0], access="read"), part(second, 5, 20, access="read")]
+        report = of_parts(locks, waiting, others=(naps, stands))
+        assert report.verdict.state is State.HUNG
+        assert [who.pid for who in report.verdict.culprits] == [102]
+
+
+def test_who_reads_is_not_in_the_way_of_who_reads() -> None:
+    waiting = fcntl_wait(100, 0, 50, access="read")
+    locks = [part(101, 0, 9, access="read"), part(102, 40, 60, waiting[0])]
+    report = of_parts(locks, waiting, others=(b.stopped(101), b.asleep(102, seconds=20.0)))
+    assert report.verdict.state is State.SLOW
+    assert [who.pid for who in report.verdict.culprits] == [102]
+
+
+def test_two_who_share_a_lock_and_want_it_for_themselves_are_a_proven_deadlock() -> None:
+    # Each of two open files keeps the other one from what both have for reading; its own keeps nobody.
+    waiting = [fcntl_wait(pid, 0, None, ofd=True) for pid in (100, 101)]
+    one, two = (
+        part(-1, 0, None, *asked, access="read", kind="ofd", holders=(pid,))
+        for pid, asked in ((100, [waiting[1][0], waiting[0][0]]), (101, []))
+    )
+    verdict = of_parts([one, two], *waiting).verdict
+    assert (verdict.state, verdict.confidence) == (State.HUNG, Confidence.PROVEN)
+    assert len(verdict.cycle) == 2
+
+
+def test_bytes_of_an_own_lock_are_in_nobodys_way() -> None:
+    waiting = fcntl_wait(100, 0, 20)
+    locks = [part(100, 0, 9, access="read"), part(101, 5, 9, waiting[0], access="read")]
+    report = of_parts(locks, waiting, others=[b.asleep(101, seconds=9000)])
+    assert [who.pid for who in report.verdict.culprits] == [101]
+    assert not report.verdict.cycle
+
+
+def test_a_request_that_the_kernel_does_not_have_is_not_believed() -> None:
+    # What was read of the call's memory is of another moment: who is in the way of that is not who is asked for.
+    waiting = fcntl_wait(100, 0, 9)
+    sample = replace(waiting[0], lock_request=LockRequest(access="write", start=50, end=59, pid=100))
+    locks = [part(101, 0, 9, waiting[0]), part(102, 50, 59)]
+    report = of_parts(locks, (sample, waiting[1]), others=[b.asleep(pid, seconds=9000) for pid in (101, 102)])
+    assert [who.pid for who in report.verdict.culprits] == [101]
 
 
 def test_of_several_locks_of_open_files_all_who_have_one_are_candidates() -> None:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from pyhangtrace.collect import descriptors, file_locks, files, lock_files, sockets
+from pyhangtrace.collect import descriptors, file_locks, files, lock_files, named_places, same_file, sockets
 from pyhangtrace.collect.guarded import GuardedReader
 from pyhangtrace.collect.procfs import read_table
 from pyhangtrace.collect.tasks import TASKS
 from pyhangtrace.model import syscalls
 from pyhangtrace.model.kinds import FdKind
-from pyhangtrace.model.open_files import FdFacts, Holder
+from pyhangtrace.model.open_files import FdFacts, Holder, LockRequest
 from pyhangtrace.model.threads import NamedValue, ThreadSample
 from tests.unit.collect.helpers import blocked, program, stat_line, write
 
@@ -251,6 +252,73 @@ TABLE = """\
 4: LEASE  ACTIVE    READ 77 08:01:99 0 EOF
 5: garbage
 """
+
+
+@pytest.mark.parametrize(
+    ("kind", "whence", "start", "length", "position", "expected"),
+    [
+        (1, os.SEEK_SET, 10, 5, 0, ("write", 10, 14)),
+        (0, os.SEEK_SET, 0, 0, 0, ("read", 0, None)),
+        (1, os.SEEK_CUR, 2, 4, 100, ("write", 102, 105)),
+        (1, os.SEEK_SET, 10, -5, 0, ("write", 5, 9)),
+        (1, os.SEEK_END, 0, 1, 0, None),  # how long the file was is not known
+        (2, os.SEEK_SET, 0, 0, 0, None),
+        (1, os.SEEK_SET, -1, 1, 0, None),
+    ],
+)
+def test_the_bytes_that_an_fcntl_asks_for(
+    tmp_path: Path,
+    kind: int,
+    whence: int,
+    start: int,
+    length: int,
+    position: int,
+    expected: tuple[str, int, int | None] | None,
+) -> None:
+    write(tmp_path, {"100/fdinfo/7": f"pos:\t{position}\nflags:\t02\n"})
+    asked = struct.pack("=hh4xqqi4x", kind, whence, start, length, 0)
+    for call, pid in ((7, 100), (38, -1)):
+        sample = ThreadSample(pid=100, tid=100, comm="x", args=(7, call, 0x1000, 0, 0, 0))
+        found = named_places.lock_request(sample, "fcntl", {(0x1000, 32): asked}, str(tmp_path))
+        if expected is None:
+            assert found is None
+        else:
+            access, first, last = expected
+            assert found == LockRequest(access=access, start=first, end=last, pid=pid)
+    assert named_places.lock_request(sample, "fcntl", {}, str(tmp_path)) is None
+
+
+def test_holders_of_one_open_file_are_told_from_those_of_their_own(
+    reader: GuardedReader, tmp_path: Path
+) -> None:
+    source = """
+        import fcntl, os, signal, struct, sys
+        f = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
+        fcntl.fcntl(f, 38, struct.pack("=hhxxxxqqixxxx", fcntl.F_RDLCK, 0, 0, 0, 0))
+        again = os.dup(f)
+        print("ready", flush=True)
+        signal.pause()
+        """
+    path = tmp_path / "lock"
+    with program(source, str(path)) as one, program(source, str(path)) as two:
+        inode = path.stat().st_ino
+        locks = [lock for lock in file_locks.read() or [] if lock.inode == inode]
+        openers = descriptors.find_openers([str(path)], (one.pid, two.pid), budget_s=10)
+        known = {(locks[0].device, inode): str(path)}
+        carriers = [
+            holder for lock in file_locks.complete(locks[:1], known, openers) for holder in lock.holders
+        ]
+        if same_file.apart(reader, carriers, deadline_s=10) is None:
+            pytest.skip("this kernel has no kcmp")
+        done = file_locks.complete(
+            locks, known, openers, apart=lambda each: same_file.apart(reader, each, deadline_s=10)
+        )
+    assert len(done) == 2
+    assert sorted([holder.pid for holder in lock.holders] for lock in done) == sorted(
+        [[one.pid] * 2, [two.pid] * 2]
+    )
+    # Without that, nobody is said to have which of them.
+    assert [lock.holders for lock in file_locks.complete(locks, known, openers)] == [(), ()]
 
 
 def test_table_of_locks(tmp_path: Path) -> None:
