@@ -61,6 +61,9 @@ class LockCapture(TypedDict):
     shared_key: tuple[int, int, int] | None
     shared_file: str | None  # name of that mapping's file; None: it can only be inherited or sent
     owner_age_s: float | None  # since the thread of that id was started
+    unseen_owner: (
+        int | None
+    )  # thread id that a shared lock records, of a process of which nothing was captured
     python_lock_address: int | None
     owner_function: str | None  # python_lock: function whose `with` block holds it
     problem: str | None

@@ -66,8 +66,9 @@ _MAX_ALARMS = 64
 _RECORDERS_S = 2.0  # asked for by name
 _LINES_S = 2.0  # asked for by name, and after all that the verdict needs
 _RAS_S = 1.5
-_OUTSIDER_ROUNDS = 3
-_MAX_OUTSIDERS = 64
+_OUTSIDERS_S = 2.0  # over all rounds
+_MAX_OUTSIDERS = 64  # at once
+_MOST_OUTSIDERS = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,17 +227,7 @@ class _Run:
     def _look_around(self) -> None:
         """What takes longer than a look and does not have to be simultaneous with it, and who else has a part."""
         found = self.found
-        for _ in range(_OUTSIDER_ROUNDS):
-            known = {*found.everybody, *found.observers, *ourselves(self.reader)}
-            wanted = [
-                pid for pid in outsiders_wanted(self._evidence()) if pid in found.table and pid not in known
-            ][:_MAX_OUTSIDERS]
-            if not wanted:
-                break
-            found.outsiders.extend(wanted)
-            self._describe(wanted)
-            more = self._looker().look(found.living(wanted), deadline_s=self._left(1.0))
-            found.seen[0] = looks.joined(found.seen[0], more)
+        self._look_at_outsiders()
         self._read_groups()
         found.host = host.collect(
             self.reader,
@@ -248,6 +239,44 @@ class _Run:
         self.memory = MemoryWatch(
             found.living(found.group.members), found.host.cgroup, proc_root=self.proc_root
         )
+
+    def _look_at_outsiders(self) -> None:
+        """Whom the waits lead to, and whom these wait for in turn: each round goes one process further."""
+        found = self.found
+        until = self._elapsed() + _OUTSIDERS_S
+        while self._elapsed() < until and len(found.outsiders) < _MOST_OUTSIDERS:
+            wanted = outsiders_wanted(self._evidence())
+            found.adopt(wanted.partners)
+            owners = [pid for tid in wanted.owners if (pid := procfs.process_of(tid, self.proc_root))]
+            children = [child for pid in wanted.parents for child in found.table.children(pid)]
+            known = {*found.everybody, *found.observers, *ourselves(self.reader)}
+            candidates = [pid for pid in (*owners, *wanted.pids, *children) if pid not in known]
+            new = [pid for pid in self._with_children(candidates) if pid not in known][:_MAX_OUTSIDERS]
+            if not new:
+                break
+            found.outsiders.extend(new)
+            self._describe(new)
+            if known.issuperset(owners):
+                more = self._looker().look(found.living(new), deadline_s=self._left(1.0))
+                found.seen[0] = looks.joined(found.seen[0], more)
+            else:
+                # Whether a process shares a lock is only seen where it is looked at together with who waits for that.
+                found.seen = []
+                everybody = found.living(found.everybody)
+                found.seen = [self._looker().look(everybody, deadline_s=self._left(_FIRST_LOOK_S))]
+
+    def _with_children(self, pids: Sequence[int]) -> list[int]:
+        """Those of the table, and the children of those that wait for theirs, so that one look shows them all."""
+        table = self.found.table
+        found: dict[int, None] = {}
+        todo = [pid for pid in pids if pid in table]
+        while todo and len(found) < _MAX_OUTSIDERS:
+            pid = todo.pop(0)
+            if pid not in found:
+                found[pid] = None
+                if procfs.waits_for_children(pid, self.proc_root):
+                    todo.extend(table.children(pid))
+        return list(found)
 
     def _later_looks(self) -> None:
         fixed = self.options.window_s

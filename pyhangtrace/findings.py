@@ -66,6 +66,21 @@ class Findings:
         """Members of the job and outsiders that waits lead to."""
         return (*self.group.members, *self.outsiders)
 
+    def adopt(self, pids: Sequence[int]) -> None:
+        """Takes outsiders into the job. What they are called there is not asked: a rank of another job stays none."""
+        new = [pid for pid in self.outsiders if pid in pids]
+        if not new:
+            return
+        self.outsiders = [pid for pid in self.outsiders if pid not in new]
+        members = (*self.group.members, *new)
+        said = "others that wait for it and that it waits for"
+        found_by = self.group.found_by
+        self.group = replace(
+            self.group,
+            members=tuple(sorted(members, key=lambda pid: (self.table[pid].start_ticks, pid))),
+            found_by=found_by if said in found_by else f"{found_by}, and {said}",
+        )
+
     def living(self, pids: Iterable[int]) -> list[int]:
         """Those of them that are worth reading."""
         return [pid for pid in pids if pid in self.facts and self.facts[pid].problem is None]

@@ -169,6 +169,7 @@ py::object convert(const std::optional<locks::Lock>& lock) {
   result[key("shared_file")] = text_or_none(lock->shared_file);
   result[key("owner_age_s")] =
       lock->owner_age_s ? py::object(py::float_(*lock->owner_age_s)) : py::object(py::none());
+  result[key("unseen_owner")] = optional_int(lock->unseen_owner);
   result[key("python_lock_address")] = optional_int(lock->python_object);
   result[key("owner_function")] = text_or_none(lock->owner_function);
   result[key("problem")] = text_or_none(lock->problem);

@@ -64,6 +64,8 @@ struct Lock {
   // Any process may map it under this name; empty: only those that inherited it or were sent it.
   std::string shared_file;
   std::optional<double> owner_age_s;  // since the thread of that id was started
+  // What a shared lock records where that is a thread of a process of which nothing was captured.
+  std::optional<int> unseen_owner;
   std::optional<Address> python_object;
   std::string owner_function;
   std::string problem;

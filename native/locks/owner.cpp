@@ -39,6 +39,7 @@ bool Decoder::whose_is_unknown(int tid) {
   if (sharers == Sharers::apart || doubtful) {
     why = "of a lock shared across pid namespaces";
   } else if (!maps) {
+    lock_.unseen_owner = found;
     why = "is that of a process that was not looked at";
   } else if (!*maps) {
     why = "is that of a process that does not share it";

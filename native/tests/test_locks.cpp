@@ -287,9 +287,11 @@ TEST_CASE("an id in shared memory is no owner where it may be that of another pi
   process.maps = false;
   CHECK(owned_by(4000).problem ==
         "owner id 4000 is that of a process that does not share it: whose is not known");
+  CHECK_FALSE(owned_by(4000).unseen_owner);
   CHECK(owned_by(79).owner == 79);
   process.maps = std::nullopt;
   CHECK_FALSE(owned_by(4000).owner);
+  CHECK(owned_by(4000).unseen_owner == 4000);
 }
 
 TEST_CASE("ids of another pid namespace are translated") {

@@ -1,8 +1,8 @@
-"""How much longer to look before a verdict may be given, and at whom else."""
+"""How much longer to look before a verdict may be given."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 from pyhangtrace.analyze.blocked import Blocked, asks_for_lock
 from pyhangtrace.analyze.calls import has_stack
@@ -10,11 +10,9 @@ from pyhangtrace.analyze.fates import Judged
 from pyhangtrace.analyze.finding import Finding
 from pyhangtrace.analyze.holders import STALE_AFTER_S
 from pyhangtrace.analyze.progress import GOES_ON, SETTLED_S, Progress, is_ready
-from pyhangtrace.analyze.scene import Key, Scene, build_scene
+from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.analyze.steps import between
-from pyhangtrace.analyze.waits import classify
-from pyhangtrace.model.evidence import Evidence
-from pyhangtrace.model.kinds import Role, State, WaitKind
+from pyhangtrace.model.kinds import State, WaitKind
 
 _LOCKS = frozenset({WaitKind.MUTEX, WaitKind.RWLOCK, WaitKind.PYTHON_LOCK})
 
@@ -145,19 +143,3 @@ def _asleep(waits: dict[Key, Blocked], finding: Finding) -> float | None:
     ages = [waits[key].since_s for key in ends if key in waits]
     known = [age for age in ages if age is not None]
     return min(known) if known and len(known) == len(ages) else None
-
-
-def outsiders(evidence: Evidence, *, known: Collection[int] = ()) -> tuple[int, ...]:
-    """Processes that the waits of the last look lead to and that are not in the evidence yet."""
-    scene = build_scene(evidence)
-    members = {process.pid for process in evidence.processes} | set(known)
-    found: set[int] = set()
-    for key in scene.thread_keys():
-        process = scene.processes.get(key[0])
-        wait = classify(scene, key)
-        if wait is None or (process is not None and process.role is Role.OUTSIDER and not wait.holder):
-            continue
-        found.update(pid for pid, _ in (*wait.targets, *wait.candidates))
-        if wait.holder is not None:
-            found.add(wait.holder.pid)
-    return tuple(sorted(pid for pid in found - members if pid > 0))

@@ -10,7 +10,8 @@ from pyhangtrace.analyze.finding import Case, Finding
 from pyhangtrace.analyze.fronts import settle_fronts
 from pyhangtrace.analyze.graph import judge
 from pyhangtrace.analyze.lost_work import settle_lost_work
-from pyhangtrace.analyze.patience import outsiders, patience
+from pyhangtrace.analyze.outsiders import Wanted, wanted
+from pyhangtrace.analyze.patience import patience
 from pyhangtrace.analyze.phase import reads_files
 from pyhangtrace.analyze.scene import build_scene
 from pyhangtrace.analyze.sole_wakers import settle_sole_wakers
@@ -36,11 +37,11 @@ def more_time_wanted(evidence: Evidence) -> float:
     return patience(case.scene, dict(case.waits), case.judged, finding)
 
 
-def outsiders_wanted(evidence: Evidence) -> tuple[int, ...]:
-    """Pids that waits lead to and that are not in the evidence: holders of file locks, other ends of pipes and
-    sockets, children, owners of shared mutexes, tracers. To be added with role outsider before the next look.
+def outsiders_wanted(evidence: Evidence) -> Wanted:
+    """Whom waits lead to that is not in the evidence: holders of file locks, other ends of pipes and sockets, children,
+    owners of shared mutexes, tracers. To be added with role outsider before the next look, or as members.
     """
-    return outsiders(evidence)
+    return wanted(evidence)
 
 
 def alarms_wanted(evidence: Evidence) -> tuple[int, ...]:

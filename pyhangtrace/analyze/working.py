@@ -349,11 +349,19 @@ def is_idle(case: Case) -> bool:
         if (wait.asks and wait.progress in GOES_ON) or _naps_unseen(case, key) or _polls_unseen(wait):
             return False
         well = key in case.judged.lively or keeps_time(wait) or wait.standing is Standing.STOPPED
-        well = well and not (wait.service is None and _lacks_a_party(case, key))
+        well = well and not (wait.service is None and (_lacks_a_party(case, key) or _held_unseen(case, key)))
         found = found or well
         if not well and wait.service is None:
             return False
     return found
+
+
+def _held_unseen(case: Case, key: Key) -> bool:
+    """Whether a lock of a file leads in the end to a process that was not looked at: what that does is not known."""
+    if case.waits[key].kind is not WaitKind.FILE_LOCK:
+        return False
+    end = case.judged.chain(key)[-1]
+    return end not in case.waits and end[0] not in case.scene.processes and not case.scene.exited(end[0])
 
 
 def _lacks_a_party(case: Case, key: Key) -> bool:

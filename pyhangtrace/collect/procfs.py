@@ -88,6 +88,17 @@ def numbers(folder: str) -> list[int]:
         return []
 
 
+def process_of(tid: int, proc_root: str = PROC) -> int | None:
+    """The process that a thread is one of; `None` if there is none."""
+    found = dict(fields(read_text(f"{proc_root}/{tid}/status") or "")).get("Tgid", "")
+    return int(found) if found.isdecimal() else None
+
+
+def waits_for_children(pid: int, proc_root: str = PROC) -> bool:
+    """Whether its main thread is blocked in wait4(2) or its kin, by the function of the kernel that it sleeps in."""
+    return (read_text(f"{proc_root}/{pid}/wchan") or "").strip() == "do_wait"
+
+
 def read_table(proc_root: str = PROC) -> ProcessTable:
     """All processes of the host, kernel threads included."""
     return ProcessTable.of(row for row in (read_stat(pid, proc_root) for pid in pids(proc_root)) if row)

@@ -363,6 +363,7 @@ def _lock(lock: LockCapture) -> LockFacts:
         shared_key=lock["shared_key"],
         shared_file=printable(lock["shared_file"]) if lock["shared_file"] else None,
         owner_age_s=lock["owner_age_s"],
+        unseen_owner=lock["unseen_owner"],
         python_lock_address=lock["python_lock_address"],
         problem=lock["problem"],
         expected=lock["expected"],

@@ -18,7 +18,8 @@ class LockFacts:
     barrier, future, once, openmp, atomic, futex. `owner_tid` is what is recorded, also if that thread no longer
     exists (`problem` says so). `shared_key` is (device, inode, byte offset) for a futex in a shared
     mapping: equal keys are one object. `shared_file` is the file it lies in, None if it can only be inherited or sent.
-    `owner_age_s` is the time since the thread of the recorded id was started.
+    `owner_age_s` is the time since the thread of the recorded id was started. `unseen_owner` is the thread that a
+    shared lock records, where that is one of a process that was not looked at: whether it shares the lock is not known.
     """
 
     kind: str
@@ -34,6 +35,7 @@ class LockFacts:
     shared_key: tuple[int, int, int] | None = None
     shared_file: str | None = None
     owner_age_s: float | None = None
+    unseen_owner: int | None = None
     python_lock_address: int | None = None
     problem: str | None = None
     expected: int | None = None  # the value the thread went to sleep on

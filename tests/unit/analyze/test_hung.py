@@ -103,7 +103,7 @@ def test_file_lock_holder_is_asked_for() -> None:
     waiting = b.sleeper(103, syscall=b.FLOCK, args=(7, 2, 0, 0, 0, 0))
     lock = FileLock(kind="flock", access="write", pid=9911, device=1, inode=42, waiters=(103,))
     evidence = b.missing_rank(waiting, file_locks=[lock])
-    assert outsiders_wanted(evidence) == (9911,)
+    assert outsiders_wanted(evidence).pids == (9911,)
     assert analyze(evidence).verdict.state is State.UNKNOWN
 
 

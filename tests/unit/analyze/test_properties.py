@@ -214,7 +214,7 @@ def test_any_evidence_gives_a_report(evidence: Evidence) -> None:
     assert report.verdict.summary
     assert report_from_json(report_to_json(report)) == report
     assert 0.0 <= more_time_wanted(evidence) <= 3.0
-    assert all(pid > 0 for pid in outsiders_wanted(evidence))
+    assert all(pid > 0 for pid in outsiders_wanted(evidence).pids)
 
 
 @relaxed

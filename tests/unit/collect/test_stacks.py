@@ -29,6 +29,7 @@ LOCK = {
     "shared_key": (65024, 12, 64),
     "shared_file": "/dev/shm/lock",
     "owner_age_s": 12.5,
+    "unseen_owner": None,
     "python_lock_address": None,
     "owner_function": None,
     "problem": None,
