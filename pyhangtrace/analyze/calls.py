@@ -196,6 +196,10 @@ _NATIVE: tuple[tuple[re.Pattern[str], Meaning, str, str], ...] = tuple(
         (r"\bxla::cpu::GlooCommunicator::AllToAll\b", Meaning.COLLECTIVE, "all_to_all", "gloo"),
         (r"\bxla::cpu::GlooCommunicator::ReduceScatter\b", Meaning.COLLECTIVE, "reduce_scatter", "gloo"),
         (r"\bxla::cpu::GlooCommunicator::CollectivePermute\b", Meaning.COLLECTIVE, "permute", "gloo"),
+        # Of vLLM and SGLang on CPUs (csrc/cpu/shm.cpp): ranks of one host spin on words in memory that they share.
+        (r"^shm_all_?reduce\(", Meaning.COLLECTIVE, "all_reduce", "shm"),
+        (r"^shm_all_?gather\(", Meaning.COLLECTIVE, "all_gather", "shm"),
+        (r"^shm_gather\(", Meaning.COLLECTIVE, "gather", "shm"),
         # Of node: the event loop runs inside spawnSync until the child has ended.
         (r"\bnode::SyncProcessRunner::(Spawn|Run|TryInitializeAndRunLoop)", Meaning.CHILD, "spawnSync", ""),
         (r"^P?MPI_Allreduce\b", Meaning.COLLECTIVE, "all_reduce", "mpi"),
@@ -218,6 +222,9 @@ _NATIVE: tuple[tuple[re.Pattern[str], Meaning, str, str], ...] = tuple(
         (r"^P?MPI_Init(_thread)?\b|^ompi_mpi_init\b", Meaning.RENDEZVOUS, "init", "mpi"),
     )
 )
+
+# Of these backends who waits is on the CPU.
+_SPINNING = frozenset({"mpi", "shm"})
 
 # The run loop of gloo works on one operation at a time; its frames name it when Python's do not.
 _GLOO_WORK = re.compile(
@@ -372,7 +379,7 @@ def _recognise_native(frames: Sequence[Frame]) -> Call | None:
         found = _native_meaning(frame.function)
         if found is not None and (best is None or best.op == "unknown" or found[0] is Meaning.RENDEZVOUS):
             meaning, op, backend = found
-            best = Call(meaning, op, backend, frame, None, spins=backend == "mpi")
+            best = Call(meaning, op, backend, frame, None, spins=backend in _SPINNING)
     return best
 
 

@@ -37,6 +37,7 @@ class Scene:
     weights_gb: float | None = None  # size of a sparse file that every rank maps
     mappings: int = 0
     vocabulary: int | None = None  # of the model: 512 unless a bigger one is needed
+    ends: bool = False  # the server ends by itself, soon
     log_pipe: bool = False  # the server writes into a pipe that nobody reads once it serves
 
 
@@ -132,7 +133,7 @@ SCENES: tuple[Scene, ...] = (
         hung(
             ("file_lock.held", "worker.stuck", MISSING, None),
             "file_lock.held",
-            culprit=("rank1", "holder"),
+            culprit=("holder", "rank1"),
             may_name=("holder",),
             holder="holder",
         ),
@@ -209,15 +210,18 @@ SCENES: tuple[Scene, ...] = (
     ),
     _vllm(
         "worker-killed",
-        "the worker of rank 1 was killed while it serves, and the engine has not noticed yet",
-        hung(
-            ("peer.exited", "worker.dead", MISSING, None),
-            ("peer.exited", "worker.dead"),
+        "the worker of rank 1 was killed while it serves; the server notices and ends within seconds",
+        Facts(
+            state=frozenset({"hung", "ended", "unknown"}),
+            cause=frozenset({"peer.exited", "worker.dead", "peer.oom_killed"}),
             culprit=("rank1",),
+            confidence=None,
         ),
         "serving",
-        serving=("stop engine", "kill rank1"),
+        None,
+        serving=("kill rank1",),
         waits={"rank1": Waits.ENDED},
+        ends=True,
     ),
     _vllm(
         "lost-answer",

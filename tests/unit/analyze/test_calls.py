@@ -98,6 +98,18 @@ WAIT = b.native("c10d::Work::wait(std::chrono::duration<long, std::ratio<1l, 100
             "_worker_loop",
         ),
         ([b.native("PMPI_Allreduce", "libmpi.so"), b.native("main")], Meaning.COLLECTIVE, "all_reduce"),
+        (
+            [
+                b.native("void (anonymous namespace)::shm_cc_ops::shm_cc_loop<c10::BFloat16>(long)"),
+                b.native("GOMP_parallel", "libgomp.so.1"),
+                b.native("shm_allreduce(long, at::Tensor&)::{lambda()#1}::operator()() const"),
+                b.native("shm_allreduce(long, at::Tensor&)"),
+                b.py("OpOverloadPacket.__call__", "/x/torch/_ops.py"),
+                b.py("_CPUSHMDistributed.all_reduce", "/x/cpu_communicator.py"),
+            ],
+            Meaning.COLLECTIVE,
+            "all_reduce",
+        ),
     ],
 )
 def test_known_waits(frames: list[Frame], meaning: Meaning, op: str) -> None:
