@@ -63,7 +63,8 @@ _GROUPS_S = 1.0
 _NCCL_S = 1.0
 _KERNEL_S = 0.5  # for what only the kernel records: alarms, locks of memory maps
 _MAX_ALARMS = 64
-_RECORDERS_S = 2.0  # asked for by name
+# Asked for by name, and of thousands of entries with their stacks: the run lasts that much longer if need be.
+_RECORDERS_S = 10.0
 _LINES_S = 2.0  # asked for by name, and after all that the verdict needs
 _RAS_S = 1.5
 _OUTSIDERS_S = 2.0  # over all rounds
@@ -377,7 +378,7 @@ class _Run:
         if self.options.recorders:
             members = sorted({group.pid for group in self.found.groups.groups})
             self.found.recorders = flight_recorder.collect(
-                self.reader, self.found.living(members), deadline_s=self._left(_RECORDERS_S)
+                self.reader, self.found.living(members), deadline_s=_RECORDERS_S
             )
 
     def _read_logs(self) -> None:

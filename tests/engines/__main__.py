@@ -7,42 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.engines.board import HEAD, row
 from tests.engines.scenes import SCENES
-from tests.engines.trial import Result, try_scene
+from tests.engines.trial import try_scene
 from tests.engines.venvs import NoEngine
 from tests.hangs.processes import NotReached
-
-HEAD = (
-    "| engine, hang | state | symptom | cause | culprit | phase | roles | innocents | report |",
-    "|---|---|---|---|---|---|---|---|---|",
-)
-
-
-def row(result: Result) -> str:
-    """One line of the table: what was said, and whether it is right."""
-    said, judged = result.report["verdict"], result.verdict
-
-    def cell(value: object, right: bool) -> str:
-        return f"{value or '–'}{'' if right else ' **✗**'}"
-
-    named = ", ".join(dict.fromkeys(_named(one) for one in said["culprits"])) or "nobody"
-    phase = (result.report["workload"]["phase"] or {}).get("name")
-    cells = (
-        f"`{result.scene.name}`",
-        cell(said["state"], judged.state),
-        cell(said["symptom"], judged.symptom),
-        cell(said["cause"], judged.cause),
-        cell(named, judged.culprit),
-        cell(phase, judged.phase),
-        "right" if judged.roles else "**✗**",
-        "1" if judged.accused else "0",
-        f"{result.wall_s:.1f} s",
-    )
-    return f"| {' | '.join(cells)} |"
-
-
-def _named(one: dict[str, object]) -> str:
-    return f"rank {one['rank']}" if one["rank"] is not None else str(one["thread"] or f"pid {one['pid']}")
 
 
 def main() -> int:
@@ -68,7 +37,10 @@ def main() -> int:
             continue
         bad += bool(result.verdict.reasons)
         if options.table:
-            print(row(result), flush=True)
+            print(
+                row(scene.name, result.report, result.verdict, wall_s=result.wall_s, torch=result.torch),
+                flush=True,
+            )
         else:
             print(
                 f"{scene.name:<26} {result.verdict.outcome.value:<17} up {result.started_s:5.0f} s"
@@ -79,8 +51,6 @@ def main() -> int:
                 print(f"    {reason}", flush=True)
         if options.text:
             print(result.text, "torch's analyser:", result.torch, sep="\n", flush=True)
-        if options.keep:
-            (options.keep / f"{scene.name}.torch.txt").write_text(result.torch + "\n")
     return 1 if bad else 0
 
 

@@ -147,7 +147,7 @@ SCENES: tuple[Scene, ...] = (
         "rank 1 waits for an event that nobody sets while it loads weights, the others are in monitored_barrier",
         hung(
             (MISSING, "rendezvous.missing_rank"),
-            ("unknown", "lock.held", None),
+            ("lock.handoff_lost", "unknown", None),
             culprit=("rank1",),
             missing=frozenset({1}),
         ),
@@ -181,7 +181,7 @@ SCENES: tuple[Scene, ...] = (
         "rank 1 waits for an event that nobody sets in the warm-up of a model that was compiled",
         hung(
             (MISSING, "worker.stuck", None),
-            ("unknown", "lock.held", None),
+            ("lock.handoff_lost", "unknown", None),
             culprit=("rank1",),
             missing=frozenset({1}),
         ),

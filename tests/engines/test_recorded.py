@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.engines.recorded import below, load, names
-from tests.engines.verdicts import verdict
+from tests.engines.recorded import judge_again, load, names
 from tests.hangs.judge import Outcome
 
 
 @pytest.mark.parametrize("name", names())
 def test_the_report_holds_the_facts(name: str) -> None:
-    recorded = load(name)
-    report = recorded.report()
-    judged = verdict(report, recorded.scene, recorded.members, lambda pid: below(report, pid))
+    report, judged = judge_again(load(name))
     assert judged.outcome is Outcome.RIGHT, (*judged.reasons, report["verdict"]["summary"])

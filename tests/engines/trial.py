@@ -61,6 +61,9 @@ def try_scene(scene: Scene, *, keep: Path | None = None) -> Result:
         if keep:
             Path(f"{stem}.log").write_bytes(stage.log.read_bytes())
         said = _torch_says(stage, dumps) if not scene.ends else "the server has ended"
+        if keep:
+            run = {"wall_s": round(wall, 1), "torch": said}
+            Path(f"{stem}.run.json").write_text(json.dumps(run, indent=1))
         return Result(
             scene=scene,
             verdict=verdict(report, scene, stage.members, descendants),
