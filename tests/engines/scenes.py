@@ -81,6 +81,36 @@ def _by_peer(symptom: str | tuple[str | None, ...] | None, **facts: object) -> F
     )
 
 
+def _silent_after_loading(name: str, *, ranks: int, stuck: int, mappings: int) -> Scene:
+    """All ranks map the same weights, which makes the sum of their resident sets bigger than the host's memory; what
+    stops them is a thread of one rank that holds a lock and reads from a pipe.
+    """
+    rank = f"rank{stuck}"
+    prefetch = f"{rank}.prefetch"
+    others = {f"rank{each}": FUTEX for each in range(ranks) if each != stuck}
+    return _sglang(
+        name,
+        f"silent after weight loading: a thread of rank {stuck} holds a lock and reads from a pipe",
+        hung(
+            (MISSING, "rendezvous.missing_rank"),
+            ("lock.held", "ipc.peer_silent", "ipc.no_eof"),
+            culprit=(rank, prefetch),
+            missing=frozenset({stuck}),
+            holder=rank,
+            memory=frozenset({"rss_illusion"}),
+            cleared=("memory",),
+        ),
+        "weight_loading",
+        "barrier_after_load",
+        hang=f"load:{stuck}:lock",
+        waits={**others, rank: FUTEX, prefetch: Waits.READ},
+        ranks=ranks,
+        roles={"server": "launcher", **{f"rank{each}": "scheduler" for each in range(ranks)}},
+        weights_gb=3.0,
+        mappings=mappings,
+    )
+
+
 SCENES: tuple[Scene, ...] = (
     _vllm(
         "idle",
@@ -156,26 +186,8 @@ SCENES: tuple[Scene, ...] = (
         hang="load:1:event",
         waits={"rank0": FUTEX, "rank1": FUTEX},
     ),
-    _sglang(
-        "load-lock",
-        "silent after weight loading: a thread of rank 1 holds a lock and reads from a pipe, all map the same weights",
-        hung(
-            (MISSING, "rendezvous.missing_rank"),
-            ("lock.held", "ipc.peer_silent", "ipc.no_eof"),
-            culprit=("rank1", "rank1.prefetch"),
-            may_name=("rank1.prefetch",),
-            missing=frozenset({1}),
-            holder="rank1",
-            memory=frozenset({"rss_illusion"}),
-            cleared=("memory",),
-        ),
-        "weight_loading",
-        "barrier_after_load",
-        hang="load:1:lock",
-        waits={"rank0": FUTEX, "rank1": FUTEX, "rank1.prefetch": Waits.READ},
-        weights_gb=3.0,
-        mappings=5,
-    ),
+    _silent_after_loading("load-lock", ranks=2, stuck=1, mappings=5),
+    _silent_after_loading("load-lock-tp4", ranks=4, stuck=3, mappings=3),
     _vllm(
         "warm-up",
         "rank 1 waits for an event that nobody sets in the warm-up of a model that was compiled",
