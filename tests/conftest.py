@@ -14,7 +14,7 @@ import pytest
 from hypothesis import settings
 
 # The same examples always: a failure is a failure for everybody. `--hypothesis-profile default` tries new ones.
-settings.register_profile("repeatable", derandomize=True, database=None)
+settings.register_profile("repeatable", derandomize=True, database=None, deadline=None)
 settings.load_profile("repeatable")
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")

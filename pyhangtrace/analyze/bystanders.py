@@ -36,8 +36,8 @@ _BLUR_S = 0.1
 # Threads that a wait leads to, at most: of more nobody is asked.
 _FARTHEST = 64
 
-# Which of these a thread may be told to from outside: one that waits for a child, say, and ends another then.
-_TOLD = frozenset({Way.UNLOCKED, Way.CANCELLED, Way.KILLED})
+# Which of these a thread may be told to from outside: one that waits for a child, say, and unlocks a mutex then.
+_TOLD = frozenset({Way.UNLOCKED, Way.CANCELLED})
 
 
 class _Others(NamedTuple):

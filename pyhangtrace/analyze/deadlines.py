@@ -1,4 +1,5 @@
-"""What will soon end the hang and take the evidence with it: time limits of torch and of serving engines.
+"""What will soon end the hang and take the evidence with it: time limits of torch and of serving engines, alarms, and
+timeout(1).
 
 Only where it is evident that the clock runs: a limit that the kernel or memory shows, or one of an engine whose rule is
 known, from the command line or environment it was started with. Ages are of waits that have not moved.
@@ -15,6 +16,7 @@ from pyhangtrace.analyze.calls import path_has, python_frames, short
 from pyhangtrace.analyze.finding import Case, Finding
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.model.kinds import State
+from pyhangtrace.model.processes import ProcessFacts
 from pyhangtrace.model.report import Deadline
 from pyhangtrace.model.threads import ThreadSample
 
@@ -22,6 +24,12 @@ from pyhangtrace.model.threads import ThreadSample
 _GLOO_WAITS = re.compile(r"::(UnboundBuffer::wait(Recv|Send)|TCPStore::do(Wait|Get))\b")
 _GLOO_LOOP = "gloo run loop"
 _NAPS = frozenset({"nanosleep", "clock_nanosleep"})
+
+_SIGALRM = 14
+_UNITS_S = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION = re.compile(r"(\d+\.?\d*|\.\d+)([smhd]?)")
+# Options of timeout(1) that have a value in the next word.
+_WITH_VALUE = frozenset({"-k", "-s", "--kill-after", "--signal"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +74,7 @@ def deadline_of(case: Case, finding: Finding) -> Deadline | None:
     if finding.state is not State.HUNG:
         return None
     keys = tuple(dict.fromkeys((*finding.victims, *finding.chain, *finding.cycle, *_named(finding))))
-    found = [*_of_operations(case, keys), *_of_engines(case.scene, keys)]
+    found = [*_of_operations(case, keys), *_of_engines(case.scene, keys), *_of_processes(case.scene, keys)]
     return min(found, key=lambda one: (one.in_s, one.what), default=None)
 
 
@@ -117,6 +125,35 @@ def _of_engines(scene: Scene, keys: tuple[Key, ...]) -> Iterator[Deadline]:
         left = limit_s - max(ages)
         if left > 0:
             yield Deadline(what=limit.what, in_s=round(left, 1))
+
+
+def _of_processes(scene: Scene, keys: Iterable[Key]) -> Iterator[Deadline]:
+    """Alarms that nobody handles, and timeout(1) above."""
+    pids = sorted({pid for pid, _ in keys if pid in scene.processes})
+    for pid in pids:
+        process = scene.processes[pid]
+        unhandled = process.signals_caught is not None and _SIGALRM not in process.signals_caught
+        if process.alarm_s is not None and unhandled:
+            yield Deadline(what=f"the alarm of {_who(scene, pid)} ends it", in_s=round(process.alarm_s, 1))
+    above = {each for pid in pids for each in scene.ancestors(pid) if each in scene.processes}
+    for pid in sorted(above):
+        left = _left_of_timeout_s(scene.processes[pid])
+        if left is not None and left > 0:
+            yield Deadline(what=f"timeout (pid {pid}) ends the program it has started", in_s=round(left, 1))
+
+
+def _left_of_timeout_s(process: ProcessFacts) -> float | None:
+    """Of a process that runs timeout(1), by its command line and age, while it has a timer."""
+    words = process.title.split()
+    if process.comm != "timeout" or not process.timers or process.started_s_ago is None:
+        return None
+    at = 1
+    while at < len(words) and words[at].startswith("-"):
+        at += 2 if words[at] in _WITH_VALUE else 1
+    told = _DURATION.fullmatch(words[at]) if at < len(words) else None
+    if told is None:
+        return None
+    return float(told[1]) * _UNITS_S[told[2]] - process.started_s_ago
 
 
 def _is_in(scene: Scene, key: Key, functions: tuple[str, ...], place: str) -> bool:

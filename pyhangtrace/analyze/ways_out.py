@@ -1,8 +1,10 @@
 """How a wait may end though whoever is recorded does nothing about it: rules as data, by what is waited for.
 
 What a lock checks decides who counts. One that its owner alone can give back (recursive, error checking, RLock) is
-given back by nobody else; but a handler of a signal runs in the owner's thread too, and what the kernel, or a robust
-mutex, takes back from a process that ends is free when somebody kills that process.
+given back by nobody else; but a handler of a signal runs in the owner's thread too.
+
+Only what leaves the processes alive counts. Anybody may end one, as launchers, supervisors and time limits do with
+jobs that hang: none recovers by that, and that it hangs stays a fact.
 """
 
 from __future__ import annotations
@@ -25,7 +27,6 @@ class Way(Enum):
     UNLOCKED = "unlock the mutex, which the C library lets any thread do"
     CANCELLED = "cancel the thread that waits"
     INTERRUPTED = "send a signal whose handler may leave the wait, or give back what is held"
-    KILLED = "end the process that has what is waited for"
     CONTINUED = "let the stopped process go on"
 
 
@@ -39,8 +40,8 @@ class WayOut(NamedTuple):
 # Locks that record their owner, and that others can unlock all the same. The C library refuses that for other types.
 _UNGUARDED = frozenset({"mutex_normal", "mutex_adaptive", "rwlock_read", "rwlock_write"})
 
-# What the end of the process at the other end gives back, or ends. Of mutexes that are the robust ones.
-_ENDS_WITH_PROCESS = frozenset(
+# System calls that return when a handler was called, if that was asked for.
+_INTERRUPTED_CALLS = frozenset(
     {WaitKind.FILE_LOCK, WaitKind.PIPE, WaitKind.SOCKET, WaitKind.POLL, WaitKind.CHILD}
 )
 
@@ -50,8 +51,8 @@ _CANCELLATION_POINTS = frozenset({WaitKind.PIPE, WaitKind.SOCKET, WaitKind.POLL,
 # Python runs its handlers where a call of its own is interrupted, not inside of what a library waits for.
 _NOT_PYTHONS = frozenset({WaitKind.MUTEX, WaitKind.RWLOCK, WaitKind.GIL, WaitKind.ONCE})
 
-# Signals that do not end a process that has no handler: stops, those that are ignored, the C library's own.
-_ENDS_NOBODY = frozenset({17, 18, 19, 20, 21, 22, 23, 28, 32, 33})
+# SIGHUP, SIGINT, SIGQUIT, SIGTERM: what one process asks another one to end by, whether that has a handler or not.
+_ASKED_TO_END = frozenset({1, 2, 3, 15})
 
 _SIGINT, _SIGALRM = 2, 14
 
@@ -86,26 +87,22 @@ def _ways(
         yield WayOut(Way.UNLOCKED, family if is_shared(sample) else frozenset({pid}))
     if not _runs_python(scene, pid) and (kind == "join" or wait.kind in _CANCELLATION_POINTS):
         yield WayOut(Way.CANCELLED, frozenset({pid}))
-    if may_be_interrupted(scene, wait, sample):
-        yield WayOut(Way.INTERRUPTED, family)
-    elsewhere = {target[0] for target in wait.targets if target[0] > 0 and target[0] != pid}
-    if elsewhere and (wait.kind in _ENDS_WITH_PROCESS or kind == "mutex_robust"):
-        yield WayOut(Way.KILLED, family.union(*map(around, elsewhere)))
+    if signals := interrupting(scene, wait, sample):
+        own = frozenset({pid, *scene.children.get(pid, ())})
+        yield WayOut(Way.INTERRUPTED, family if signals - _ASKED_TO_END else own)
 
 
-def may_be_interrupted(scene: Scene, wait: Blocked, sample: ThreadSample) -> bool:
-    """Whether a signal would have a handler called that may leave the wait, by an exception or a jump, or give back
-    what the thread has: it runs in a thread that has it. Python's run in its main thread, and SIGINT always has one.
+def interrupting(scene: Scene, wait: Blocked, sample: ThreadSample) -> frozenset[int]:
+    """Signals that would have a handler called which may leave the wait, by an exception or a jump, or give back what
+    the thread has: it runs in a thread that has it. Python's run in its main thread, and SIGINT always has one.
     """
-    if sample.state != "S":
-        return False
     process = scene.processes.get(wait.key[0])
-    if process is None or process.signals_caught is None:
-        return False
-    handled = not (holders.UNASKED_SIGNALS - {_SIGINT}).issuperset(process.signals_caught)
-    if _runs_python(scene, wait.key[0]):
-        return handled and wait.key[0] == wait.key[1] and wait.kind not in _NOT_PYTHONS
-    return handled
+    if sample.state != "S" or process is None or process.signals_caught is None:
+        return frozenset()
+    in_python = _runs_python(scene, wait.key[0])
+    if in_python and (wait.key[0] != wait.key[1] or wait.kind in _NOT_PYTHONS):
+        return frozenset()
+    return frozenset(process.signals_caught) - (holders.UNASKED_SIGNALS - {_SIGINT})
 
 
 def in_same_memory(scene: Scene, pid: int) -> frozenset[int]:
@@ -134,7 +131,7 @@ def _timer_signals(
 
 
 def timer_ends(scene: Scene, wait: Blocked) -> str | None:
-    """By what timer of its own, or of who has it, a wait ends within a minute, as far as that is known, as a clause.
+    """By what timer of its own a wait ends within a minute, as far as that is known, as a clause.
 
     One that has lasted for a minute was not ended by a timer that is made: it is not set, or for long.
     """
@@ -144,11 +141,8 @@ def timer_ends(scene: Scene, wait: Blocked) -> str | None:
         return f"{timer_of(scene, pid)} has a handler called, which ends the wait"
     sample = scene.thread(wait.key)
     rings = _SIGALRM in _timer_signals(scene, pid, made=False)
-    if made and rings and sample is not None and may_be_interrupted(scene, wait, sample):
+    if made and rings and sample is not None and interrupting(scene, wait, sample):
         return f"{timer_of(scene, pid)} has a handler called, which may end the wait"
-    killed = _timer_kills(scene, wait, made=made)
-    if killed is not None:
-        return f"{timer_of(scene, killed)} ends that process, as its signal has no handler there"
     return None
 
 
@@ -163,23 +157,9 @@ def timer_of(scene: Scene, pid: int) -> str:
 def _timer_interrupts(scene: Scene, wait: Blocked, *, made: bool) -> bool:
     """Whether a handler is called that makes a system call return: `flock -w` is this."""
     process = scene.processes.get(wait.key[0])
-    if process is None or process.signals_caught is None or wait.kind not in _ENDS_WITH_PROCESS:
+    if process is None or process.signals_caught is None or wait.kind not in _INTERRUPTED_CALLS:
         return False
     return not _timer_signals(scene, wait.key[0], made=made).isdisjoint(process.signals_caught)
-
-
-def _timer_kills(scene: Scene, wait: Blocked, *, made: bool) -> int | None:
-    """The process at the other end that a timer of its own ends, since the signal has no handler there."""
-    sample = scene.thread(wait.key)
-    robust = sample is not None and sample.lock is not None and sample.lock.kind == "mutex_robust"
-    if wait.kind not in _ENDS_WITH_PROCESS and not robust:
-        return None
-    for pid in sorted({pid for pid, _ in wait.targets} - {wait.key[0]}):
-        process = scene.processes.get(pid)
-        caught = process.signals_caught if process is not None else None
-        if caught is not None and _timer_signals(scene, pid, made=made) - frozenset(caught) - _ENDS_NOBODY:
-            return pid
-    return None
 
 
 def is_shared(sample: ThreadSample | None) -> bool:

@@ -57,8 +57,8 @@ CASES = (
         "a third thread naps beside recursive mutexes, which it cannot unlock",
     ),
     of_files("alone", with_confidence("proven"), "two processes want each other's files"),
-    of_files("watched", _LIKELY, "a third process naps, and kills one of them then"),
-    of_files("timed", healthy(*NOT_HUNG), "one of them has a timer whose signal ends it"),
+    of_files("watched", with_confidence("proven"), "a third process naps, and kills one of them then"),
+    of_files("timed", with_confidence("proven"), "one of them has a timer whose signal ends it"),
     of_files(
         "shared", healthy(*NOT_HUNG), "a third process has an open file of one, naps, and unlocks it then"
     ),

@@ -17,7 +17,7 @@ from pyhangtrace.model.threads import LockFacts, ThreadSample
 from tests.unit.analyze import builders as b
 
 PROVEN, LIKELY = Confidence.PROVEN, Confidence.LIKELY
-USR1, ALRM, INT = 10, 14, 2
+USR1, ALRM, INT, TERM = 10, 14, 2, 15
 MONOTONIC, PROCESS_CPU = 1, 2
 PAUSE, RT_SIGTIMEDWAIT = 34, 128
 
@@ -73,7 +73,7 @@ def test_a_handler_is_nothing_to_those_who_have_let_it_be(other: ThreadSample) -
 
 def test_who_waits_for_a_signal_with_a_time_limit_sleeps_by_the_clock() -> None:
     waits = b.sleeper(300, syscall=RT_SIGTIMEDWAIT, timeout_s=40.0, remaining_s=29.0, asleep_for_s=11.0)
-    assert verdict_of(*apart(), waits).confidence is LIKELY
+    assert verdict_of(*circle(), waits, signals_caught=(USR1,)).confidence is LIKELY
 
 
 @pytest.mark.parametrize(
@@ -110,14 +110,27 @@ def test_sigint_may_end_what_the_main_thread_of_python_waits_for(main: bool, sur
     assert verdict_of(*rlocks(main), signals_caught=(INT,), python=python).confidence is PROVEN
 
 
+@pytest.mark.parametrize("kind", ["mutex_robust", "mutex_recursive", "mutex_errorcheck"])
+def test_that_somebody_may_kill_a_process_takes_nothing_from_a_proof(kind: str) -> None:
+    watched = verdict_of(*apart(kind), nap(300))
+    assert (watched.state, watched.confidence) == (State.HUNG, PROVEN)
+    assert not any("unless" in step for step in watched.next_steps)
+
+
 @pytest.mark.parametrize(
-    ("kind", "sure"), [("mutex_robust", LIKELY), ("mutex_recursive", PROVEN), ("mutex_errorcheck", PROVEN)]
+    ("other", "caught", "sure"),
+    [
+        (nap(300), (INT,), PROVEN),  # as any supervisor may
+        (nap(300), (INT, TERM), PROVEN),
+        (nap(300), (INT, USR1), LIKELY),
+        (nap(100, 203), (TERM,), LIKELY),
+    ],
+    ids=["Ctrl-C", "asked to end", "signalled", "by itself"],
 )
-def test_a_robust_mutex_is_free_when_somebody_kills_the_process_that_has_it(
-    kind: str, sure: Confidence
+def test_a_signal_that_asks_to_end_lets_go_on_where_its_own_process_sends_it(
+    other: ThreadSample, caught: tuple[int, ...], sure: Confidence
 ) -> None:
-    assert verdict_of(*apart(kind), nap(300)).confidence is sure
-    assert verdict_of(*apart(kind)).confidence is PROVEN
+    assert verdict_of(*circle(), other, signals_caught=caught).confidence is sure
 
 
 def flocks(*others: ThreadSample, **second: Any) -> Verdict:
@@ -133,10 +146,10 @@ def flocks(*others: ThreadSample, **second: Any) -> Verdict:
     return analyze(b.evidence(processes, b.twice(*waits, *others, fds=fds, file_locks=locks))).verdict
 
 
-def test_a_file_lock_is_free_when_somebody_kills_the_process_that_has_it() -> None:
+def test_a_ring_of_files_is_one_whoever_may_kill_one_of_it() -> None:
     assert (flocks().state, flocks().confidence) == (State.HUNG, PROVEN)
     watched = flocks(nap(300))
-    assert (watched.state, watched.confidence) == (State.HUNG, LIKELY)
+    assert (watched.state, watched.confidence) == (State.HUNG, PROVEN)
 
 
 def rings(
@@ -162,18 +175,28 @@ def in_wait(pid: int, child: int) -> ThreadSample:
     return b.sleeper(pid, syscall=b.WAIT4, args=(child & 0xFFFFFFFF, 0, 0, 0, 0, 0))
 
 
-def test_a_ring_may_be_ended_by_one_further_up_that_sleeps_or_has_a_timer() -> None:
+def test_launchers_of_a_ring_that_sleep_or_have_a_timer_take_nothing_from_it() -> None:
     shell = in_wait(50, -1)
     assert rings(shell, in_wait(40, 50), parents={50: 40}).confidence is PROVEN
-    assert rings(shell, nap(40), parents={50: 40}).confidence is LIKELY
+    assert rings(shell, nap(40), parents={50: 40}).confidence is PROVEN
     timer = PosixTimer(signal=ALRM, clock=MONOTONIC)
-    timed = rings(shell, in_wait(40, 50), parents={50: 40}, timers=(timer,), signals_caught=(ALRM,))
-    assert (timed.state, timed.confidence) == (State.HUNG, LIKELY)
-    assert "unless a timer of pid 40 steps in: it may end the process" in timed.next_steps[-1]
+    timed = rings(
+        shell,
+        in_wait(40, 50),
+        parents={50: 40},
+        timers=(timer,),
+        signals_caught=(ALRM,),
+        comm="timeout",
+        title="timeout -k 5 1h bash run.sh",
+        started_s_ago=600.0,
+    )
+    assert (timed.state, timed.confidence) == (State.HUNG, PROVEN)
+    assert timed.deadline is not None
+    assert (timed.deadline.in_s, "pid 40" in timed.deadline.what) == (3000.0, True)
 
 
 @pytest.mark.parametrize("watcher", [50, 300], ids=["parent", "brother"])
-def test_a_ring_may_be_ended_by_one_that_hears_of_others(watcher: int) -> None:
+def test_a_ring_stays_one_beside_one_that_hears_of_others(watcher: int) -> None:
     """Another process, in accept(), has the other end of its pipe; or it waits for that one to end."""
     serves = b.on_fd(301, fd=4, syscall=b.ACCEPT)
     listens = b.connection(301, 4, 19, state="LISTEN")
@@ -181,7 +204,7 @@ def test_a_ring_may_be_ended_by_one_that_hears_of_others(watcher: int) -> None:
     for hears in (b.on_fd(watcher, fd=3), in_wait(watcher, 301)):
         pipe = b.pipe(watcher, 3, 9, Holder(pid=301, mode="w"))
         verdict = rings(hears, serves, parents=parents, fds=(pipe, listens))
-        assert (verdict.state, verdict.cause, verdict.confidence) == (State.HUNG, Kind.LOCK_CYCLE, LIKELY)
+        assert (verdict.state, verdict.cause, verdict.confidence) == (State.HUNG, Kind.LOCK_CYCLE, PROVEN)
 
 
 def test_who_waits_for_the_job_itself_takes_nothing_from_it() -> None:
@@ -195,11 +218,15 @@ def test_who_waits_for_the_job_itself_takes_nothing_from_it() -> None:
     assert (one.state, one.confidence) == (State.HUNG, PROVEN)
 
 
-@pytest.mark.parametrize("caught", [(ALRM,), ()], ids=["flock -w", "dies of it"])
-def test_a_timer_of_its_own_ends_the_wait_some_day(caught: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    ("caught", "state"),
+    [((ALRM,), State.UNKNOWN), ((), State.HUNG)],
+    ids=["flock -w", "dies of it"],
+)
+def test_a_timer_of_its_own_ends_the_wait_some_day(caught: tuple[int, ...], state: State) -> None:
     timer = PosixTimer(signal=ALRM, clock=MONOTONIC)
     verdict = flocks(timers=(timer,), signals_caught=caught)
-    assert (verdict.state, verdict.culprits) == (State.UNKNOWN, ())
+    assert (verdict.state, verdict.confidence is PROVEN) == (state, state is State.HUNG)
 
 
 @pytest.mark.parametrize(
@@ -416,17 +443,19 @@ def test_a_mutex_that_a_process_in_the_same_memory_has_is_its() -> None:
 @pytest.mark.parametrize(
     ("left", "caught", "state", "sure"),
     [
-        (20.0, (), State.UNKNOWN, Confidence.POSSIBLE),  # it ends the process
+        (20.0, (), State.HUNG, PROVEN),  # it ends the process
         (20.0, (ALRM,), State.UNKNOWN, Confidence.POSSIBLE),  # it ends the wait
-        (600.0, (), State.HUNG, LIKELY),
+        (600.0, (ALRM,), State.HUNG, LIKELY),
         (None, (), State.HUNG, PROVEN),
     ],
 )
-def test_an_alarm_ends_the_wait_of_its_process_or_of_those_behind_it(
+def test_an_alarm_with_a_handler_ends_the_wait_of_its_process_another_one_the_process(
     left: float | None, caught: tuple[int, ...], state: State, sure: Confidence
 ) -> None:
     verdict = flocks(alarm_s=left, signals_caught=caught)
     assert (verdict.state, verdict.confidence) == (state, sure)
+    told = verdict.deadline is not None and "the alarm of pid 101" in verdict.deadline.what
+    assert told is (left is not None and not caught)
     if state is State.UNKNOWN:
         assert any("the alarm of pid 101, 20 s to go" in step for step in verdict.next_steps)
 
