@@ -150,6 +150,7 @@ class TaskCapture(TypedDict):
     computes: int | None  # the future of concurrent.futures that is done when it is
     # seconds from the picture on until a timer of its own ends the wait: sleep, wait_for, asyncio.timeout
     wakes_in_s: float | None
+    lets_go: str | None
     frames: list[FrameTuple]  # innermost first, Python only
     named_values: list[tuple[str, str, PythonValue]]  # as of a thread
     problem: str | None  # why the frames are not whole

@@ -337,6 +337,7 @@ py::dict convert(const capture::Task& task, Made& made) {
   result[key("computes")] = optional_int(task.computes);
   result[key("wakes_in_s")] =
       task.wakes_in_s ? py::object(py::float_(*task.wakes_in_s)) : py::object(py::none());
+  result[key("lets_go")] = text_or_none(task.lets_go);
   result[key("frames")] = convert(task.frames, made);
   result[key("named_values")] = convert(task.named_values);
   result[key("problem")] = text_or_none(task.problem);

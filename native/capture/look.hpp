@@ -30,6 +30,7 @@ struct Look {
   std::vector<std::optional<locks::FutexCall>> calls;  // per thread
   std::optional<python::PythonState> python;
   std::vector<std::vector<NamedValue>> task_values;  // per task of `python`; empty: none were asked for
+  std::vector<std::string> task_lets_go;  // per task of `python`: by which word it could let others go on
   std::unordered_map<int, python::LockFacts> python_locks;  // by waiter
   std::vector<unwind::Stack> unwound;                       // per thread
   std::map<std::size_t, std::vector<unwind::Stack>>

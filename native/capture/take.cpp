@@ -1,5 +1,3 @@
-#include <sys/syscall.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -62,9 +60,13 @@ class Taker {
     for (const python::PythonThread& thread : look_.python->threads) {
       describe_lock(*python, thread);
       read_locals(*python, thread);
-      read_nap(*python, thread);
+      read_what_it_may_do(*python, thread);
     }
     read_task_locals(*python);
+    for (const python::PythonTask& task : look_.python->tasks.all) {
+      const bool waits = task.kind == python::TaskKind::asyncio && !task.done && !task.current;
+      look_.task_lets_go.push_back(waits ? python->lets_go(task) : std::string());
+    }
   }
 
  private:
@@ -184,25 +186,15 @@ class Taker {
                                python.describe_lock(*look_.python, waiter, call->word, not_asleep));
   }
 
-  // Before Python 3.11 time.sleep() is a select() of nothing.
-  static bool is_nap(std::int64_t call) {
-#ifdef SYS_select
-    if (call == SYS_select) {
-      return true;
-    }
-#endif
-    return call == SYS_clock_nanosleep || call == SYS_nanosleep || call == SYS_pselect6;
-  }
-
-  // What a thread that wakes up by the clock may do then.
-  void read_nap(python::PythonProcess& python, const python::PythonThread& thread) {
+  // What a thread that is blocked may do when that is over.
+  void read_what_it_may_do(python::PythonProcess& python, const python::PythonThread& thread) {
     const Thread* const found = find_thread(look_.sampled.process, thread.native_tid);
     if (found == nullptr || !found->syscall) {
       return;
     }
     Thread& here = threads_[static_cast<std::size_t>(found - threads_.data())];
     const auto& futex = look_.calls[static_cast<std::size_t>(found - threads_.data())];
-    if (is_nap(*found->syscall) || (futex && futex->timeout && !is_gil(futex->word))) {
+    if (!futex || !is_gil(futex->word)) {
       here.lets_go = python.lets_go(thread);
     }
   }

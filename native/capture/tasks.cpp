@@ -124,6 +124,9 @@ void add_tasks(Look& look) {
       task.frames.push_back({FrameKind::python, std::move(frame.function), std::move(frame.file), frame.line,
                              "", 0, FoundBy::python});
     }
+    if (i < look.task_lets_go.size()) {
+      task.lets_go = std::move(look.task_lets_go[i]);
+    }
     if (i < look.task_values.size()) {
       task.named_values = std::move(look.task_values[i]);
     }

@@ -134,6 +134,7 @@ struct Task {
   std::vector<Address> holds;
   std::optional<Address> computes;
   std::optional<double> wakes_in_s;  // by a timer of its own
+  std::string lets_go;               // by which word its code could let others go on; empty: none
   std::vector<Frame> frames;         // innermost first
   std::vector<NamedValue> named_values;
   std::string problem;  // why frames are not whole

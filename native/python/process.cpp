@@ -250,6 +250,7 @@ void PythonProcess::State::start_look() {
   slots.start_look();
   codes.start_look();
   slot_names.clear();
+  go_words.clear();
 }
 
 const std::vector<std::string>& PythonProcess::State::names_of_slots(Address address) {
@@ -325,19 +326,38 @@ Address PythonProcess::State::code_of_function(Address function) const {
   return reader.read_value<Address>(at).value_or(0);
 }
 
-std::string PythonProcess::lets_go(const PythonThread& thread) {
-  static constexpr std::size_t kSearched = 6;
+const std::string& PythonProcess::State::go_word(Address code) {
   static constexpr std::array<std::string_view, 3> kWords = {"release", "release_lock", "cancel"};
-  if (!state_->runtime.layout) return {};
-  std::size_t searched = 0;
-  for (const PythonFrame& frame : thread.frames) {
-    if (state_->is_standard_library(frame.file)) continue;
-    if (++searched > kSearched) break;
-    for (const std::string_view& word : kWords) {
-      if (state_->may_call(frame.code, std::span(&word, 1))) return std::string(word);
+  auto [known, fresh] = go_words.try_emplace(code);
+  if (!fresh) return known->second;
+  for (const std::string_view& word : kWords) {
+    if (may_call(code, std::span(&word, 1))) {
+      known->second = word;
+      break;
     }
   }
+  return known->second;
+}
+
+template <typename Frames>
+std::string PythonProcess::State::first_go_word(const Frames& frames) {
+  static constexpr std::size_t kSearched = 6;
+  if (!runtime.layout) return {};
+  std::size_t searched = 0;
+  for (const auto& frame : frames) {
+    if (is_standard_library(frame.file)) continue;
+    if (++searched > kSearched) break;
+    if (const std::string& word = go_word(frame.code); !word.empty()) return word;
+  }
   return {};
+}
+
+std::string PythonProcess::lets_go(const PythonThread& thread) {
+  return state_->first_go_word(thread.frames);
+}
+
+std::string PythonProcess::lets_go(const PythonTask& task) {
+  return state_->first_go_word(task.stack);
 }
 
 // The standard library gives back no lock of the program's, but for Condition.wait().

@@ -149,6 +149,8 @@ class PythonProcess {
   // The word by which code that a thread stands in could let others go on ("release", "cancel"), of its
   // innermost functions outside of the standard library; "": none.
   std::string lets_go(const PythonThread& thread);
+  // The same of a task that waits, of the coroutines that it is in.
+  std::string lets_go(const PythonTask& task);
 
   // A semaphore of multiprocessing at an address that may hold anything; nullopt: it is none.
   std::optional<SharedSemaphore> shared_semaphore(Address object);

@@ -39,6 +39,8 @@ struct PythonProcess::State {
   std::unordered_map<Address, KnownGreenlets> known_greenlets;
   // Names of the slots of code objects, "" where unreadable; of this look.
   std::unordered_map<Address, std::vector<std::string>> slot_names;
+  // By which word code could let others go on, "" for none; of this look.
+  std::unordered_map<Address, std::string> go_words;
 
   void start_look();
 
@@ -70,6 +72,10 @@ struct PythonProcess::State {
   bool may_call(Address code, std::span<const std::string_view> wanted);
   // The names that code uses, of globals and attributes; nullopt: not readable.
   std::optional<std::vector<std::string>> names_in(Address code);
+  const std::string& go_word(Address code);
+  // The first such word of the innermost pieces of code outside of the standard library.
+  template <typename Frames>
+  std::string first_go_word(const Frames& frames);
   Address code_of_function(Address function) const;
   bool is_standard_library(std::string_view file) const;
 };

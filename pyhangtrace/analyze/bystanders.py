@@ -1,8 +1,9 @@
-"""Threads that hold nothing and sleep by the clock, and may yet give back what another one has.
+"""Threads that hold nothing and sleep by the clock, or wait for others, and may yet give back what another one has.
 
 Any thread may release a plain lock of Python or of multiprocessing, and cancel a task; `ways_out` says what else may
 end a wait for somebody who is recorded. Whoever has run since the waiting began has let it be. Of one that has slept
-ever since nothing says what it does when its time is over: a watchdog, say.
+ever since nothing says what it does when its time is over: a watchdog, say. Of one that waits for somebody else, who
+may come, its code says whether it could: Python's names what it calls.
 """
 
 from __future__ import annotations
@@ -41,13 +42,13 @@ _TOLD = frozenset({Way.UNLOCKED, Way.CANCELLED})
 
 
 class _Others(NamedTuple):
-    """Who may have a say, by process: threads that nap, and ones that hear from others; processes with a timer.
-
-    `around`: a process with its relatives.
+    """Who may have a say, by process: threads that nap, ones that hear from others, and ones that wait for somebody and
+    whose code lets others go on then; processes with a timer. `around`: a process with its relatives.
     """
 
     naps: Mapping[int, Sequence[Key]]
     hearers: Mapping[int, Sequence[Key]]
+    tellers: Mapping[int, Sequence[Key]]
     timers: frozenset[int]
     around: Callable[[int], frozenset[int]]
 
@@ -57,9 +58,10 @@ def settle_bystanders(scene: Scene, waits: Mapping[Key, Blocked]) -> dict[Key, B
     settled = dict(waits)
     timers = frozenset(pid for pid in scene.processes if has_timer(scene, pid))
     # Thousands of threads ask for the same few families.
-    others = _Others(_naps(scene, waits), _hearers(scene, waits), timers, cache(partial(relatives, scene)))
+    around = cache(partial(relatives, scene))
+    others = _Others(_naps(scene, waits), _hearers(scene, waits), _tellers(scene, waits), timers, around)
     shared = any(process.same_memory for process in scene.processes.values())
-    if not (others.naps or others.hearers or timers or shared):
+    if not (others.naps or others.hearers or others.tellers or timers or shared):
         return settled
     for key, wait in waits.items():
         if _is_anybodys(scene, wait):
@@ -75,6 +77,9 @@ def _perhaps_helped(scene: Scene, waits: Mapping[Key, Blocked], wait: Blocked, o
     found = _still_to_act(scene, waits, wait, _of(others.naps, pids), by_code=True)
     if found:
         return _told(scene, waits, wait, found, helped=True)
+    teller = _one_awake(scene, waits, wait, _of(others.tellers, pids))
+    if teller is not None:
+        return _to_be_let_go(scene, wait, teller)
     by = _hearer(scene, waits, wait, pids, others)
     if by is None:
         return wait
@@ -146,15 +151,29 @@ def _hearer(
     scene: Scene, waits: Mapping[Key, Blocked], wait: Blocked, pids: Iterable[int], others: _Others
 ) -> str | None:
     """A thread of these processes that others may wake, though all that the wait leads to stands still."""
-    hearers = _of(others.hearers, pids)
-    if not hearers:
+    key = _one_awake(scene, waits, wait, _of(others.hearers, pids))
+    if key is None:
+        return None
+    reads = waits[key].kind in (WaitKind.PIPE, WaitKind.SOCKET)
+    return f"thread {key[1]}, which {'reads from' if reads else 'waits for'} others,"
+
+
+def _one_awake(scene: Scene, waits: Mapping[Key, Blocked], wait: Blocked, keys: Sequence[Key]) -> Key | None:
+    """The first of these threads that something else than what the wait leads to may wake."""
+    if not keys:
         return None
     part = part_of(scene, _leads_to(waits, wait))
-    for key in hearers:
-        if key not in part.threads and not hears_nothing(scene, waits, key, part):
-            reads = waits[key].kind in (WaitKind.PIPE, WaitKind.SOCKET)
-            return f"thread {key[1]}, which {'reads from' if reads else 'waits for'} others,"
-    return None
+    found = (key for key in keys if key not in part.threads and not hears_nothing(scene, waits, key, part))
+    return next(found, None)
+
+
+def _to_be_let_go(scene: Scene, wait: Blocked, by: Key) -> Blocked:
+    """The wait beside a thread that waits for somebody who may come, and lets one go on then by its code."""
+    sample, word = scene.thread(by), _says(scene, by)
+    name = (sample.name or sample.comm) if sample is not None else ""
+    who = f"thread {name} (tid {by[1]})"
+    said = f"{who} waits for others, and its code calls a `{word}`: when, and of what, is not known"
+    return changed(_doubted(wait, said, f"{who} may come to its `{word}`", helped=True), bystanders=(by,))
 
 
 def _is_tracer(wait: Blocked, found: Iterable[Key]) -> bool:
@@ -168,6 +187,17 @@ def _hearers(scene: Scene, waits: Mapping[Key, Blocked]) -> dict[int, list[Key]]
     found: dict[int, list[Key]] = {}
     for key, wait in waits.items():
         if hears(scene, wait):
+            found.setdefault(key[0], []).append(key)
+    return found
+
+
+def _tellers(scene: Scene, waits: Mapping[Key, Blocked]) -> dict[int, list[Key]]:
+    """Threads whose code lets somebody go on, and that wait for one who is known or may come from elsewhere."""
+    found: dict[int, list[Key]] = {}
+    for key, wait in waits.items():
+        if _says(scene, key) is None or wait.ends_by_itself or wait.service not in (None, LAUNCHER):
+            continue
+        if hears(scene, wait) or (wait.standing is Standing.FIRM and wait.targets):
             found.setdefault(key[0], []).append(key)
     return found
 

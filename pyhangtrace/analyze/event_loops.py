@@ -14,7 +14,7 @@ from pyhangtrace.analyze import holders, python_objects
 from pyhangtrace.analyze.blocked import Blocked, Standing, changed
 from pyhangtrace.analyze.calls import Meaning
 from pyhangtrace.analyze.closed_loops import filling, is_closed, is_deserted, is_sealed, settle_deserted
-from pyhangtrace.analyze.components import components
+from pyhangtrace.analyze.components import components, leading_to
 from pyhangtrace.analyze.fates import LONG_TIMER_S
 from pyhangtrace.analyze.fronts import front
 from pyhangtrace.analyze.nap_waits import task_asks
@@ -257,6 +257,9 @@ def _knot(waits: Mapping[Key, Blocked], graph: _Graph, ring: tuple[_Node, ...]) 
         if node in graph.tasks:
             told.setdefault(key, []).append(f"task {graph.tasks[node].name} {_awaits(graph, node)}")
     of_one = len(set(threads)) == 1
+    by = _may_cancel(graph, ring)
+    doubt = f"task {by.name} may come to its `{by.lets_go}`" if by is not None else None
+    of_another = (f"{doubt}: when, and of what, is not known",) if doubt is not None else ()
     found: dict[Key, Blocked] = {}
     for index, (node, key) in enumerate(zip(ring, threads, strict=True)):
         after, following = ring[(index + 1) % len(ring)], threads[(index + 1) % len(ring)]
@@ -285,12 +288,29 @@ def _knot(waits: Mapping[Key, Blocked], graph: _Graph, ring: tuple[_Node, ...]) 
             edge=Edge.ALL,
             # Of a thread that waits for a while at a time the clock may free it: that is for the graph to judge.
             ends_by_itself=own and wait.ends_by_itself,
+            helped=by is not None or wait.helped,
+            doubt=doubt or wait.doubt,
             evidence=(
                 *wait.evidence,
                 *(told.get(key) or (f"the future is that of task {graph.tasks[after].name}",)),
+                *of_another,
             ),
         )
     return found
+
+
+def _may_cancel(graph: _Graph, ring: tuple[_Node, ...]) -> TaskSample | None:
+    """A task of these loops that does not wait for the circle itself, and whose code lets somebody go on."""
+    loops = {graph.tasks[node].tid for node in ring if node in graph.tasks}
+    held_up = leading_to(ring, graph.edges)
+    return next(
+        (
+            task
+            for node, task in sorted(graph.now.items())
+            if task.lets_go is not None and task.tid in loops and node not in held_up
+        ),
+        None,
+    )
 
 
 def _sleeps_for(scene: Scene, graph: _Graph, wait: Blocked) -> float | None:

@@ -81,7 +81,8 @@ def _on_other_hosts(case: Case) -> list[str]:
 def _after_the_nap(case: Case, finding: Finding) -> list[str]:
     """Who naps beside the others may let them go on: that shows when its time is over."""
     naps = {nap for key in finding.chain if (nap := bystander(case, key)) is not None}
-    left_s = max((case.waits[nap].lasts_s or 0.0 for nap in naps), default=None)
+    timed = (left for nap in naps if (left := case.waits[nap].lasts_s) is not None)
+    left_s = max(timed, default=None)
     if left_s is None:
         return []
     root = case.scene.evidence.job.root_pid

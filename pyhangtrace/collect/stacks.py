@@ -312,6 +312,7 @@ def _tasks(pid: int, tasks: Sequence[TaskCapture]) -> tuple[TaskSample, ...]:
             holds=tuple(sorted(task["holds"])),
             computes=task["computes"],
             wakes_in_s=round(task["wakes_in_s"], 3) if task["wakes_in_s"] is not None else None,
+            lets_go=task["lets_go"],
             frames=tuple(_frame(frame) for frame in task["frames"]),
             problem=task["problem"],
         )

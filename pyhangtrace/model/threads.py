@@ -80,8 +80,8 @@ class ThreadSample:
     loop that naps says that it asks for something ("except FileExistsError", "while exists()", "acquire()"), and
     `polled` what that is; None: a file. `nap_unread`: whether it asks for something could not be read in time.
     `lock_request` is what an fcntl asks for that waits for a lock.
-    `lets_go` is the word by which code that a Python thread which naps stands in could let others go on ("release",
-    "cancel"). `path_mount` is the file
+    `lets_go` is the word by which code that a Python thread which is blocked stands in could let others go on
+    ("release", "cancel"). `path_mount` is the file
     system of `path` ("nfs4 mounted at /data from nas:/data"), where the thread sleeps on its account, and
     `fuse_connection` the number of the connection to its server, if it is a FUSE one. In a page fault `path` is the
     file of the only mapping that a file server has to provide.
@@ -160,8 +160,8 @@ class TaskSample:
     `object` is what it waits for of asyncio's own, `lock` the asyncio.Lock among them, `holds` are locks and semaphores
     in whose `async with` it is suspended. `computes` is the future by which another thread waits for its end.
     `frames` are innermost first, from what it awaits out to the task's own coroutine; `problem` says why they
-    are not whole. `exception` is the type of the exception that ended it. `polls_for` and `polled` are those of a
-    `ThreadSample`, where a coroutine of the program naps.
+    are not whole. `exception` is the type of the exception that ended it. `lets_go`, `polls_for` and `polled` are
+    those of a `ThreadSample`, the last two where a coroutine of the program naps.
     """
 
     pid: int
@@ -182,6 +182,7 @@ class TaskSample:
     holds: tuple[int, ...] = ()
     computes: int | None = None
     wakes_in_s: float | None = None
+    lets_go: str | None = None
     polls_for: str | None = None
     polled: PolledThing | None = None
     frames: tuple[Frame, ...] = ()

@@ -76,6 +76,12 @@ CASES = (
         healthy(*NOT_HUNG, may_name=("third",)),
         "a third thread naps so many times, and releases a plain Lock then",
     ),
+    in_python(
+        "lock-child",
+        {**TRIO, "third": Waits.CHILD, "child": NAPS},
+        healthy(*NOT_HUNG, may_name=("third", "child")),
+        "a third thread waits for a child that naps, and releases a plain Lock then",
+    ),
     in_python("lock-beats", TRIO, cycle(PAIR), "a third thread naps again and again"),
     in_python(
         "shared-lock",
@@ -89,5 +95,11 @@ CASES = (
         {"main": Waits.POLL, "third": NAPS},
         healthy(*NOT_HUNG),
         "two tasks wait for each other, and a thread naps, and cancels one of them then",
+    ),
+    in_python(
+        "task-child",
+        {"main": Waits.POLL, "child": NAPS},
+        healthy(*NOT_HUNG, may_name=("child",)),
+        "two tasks wait for each other, and a third one for a child that naps, and cancels one of them then",
     ),
 )

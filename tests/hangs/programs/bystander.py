@@ -1,12 +1,14 @@
 """Two that wait for each other, and a third one that naps beside them. When it wakes up it lets them go on, or it only
-beats, again and again. usage: bystander.py lock|lock-counts|lock-beats|shared-lock|shared-lock-beats|task|interrupt:
-the last one sends SIGINT, which ends the wait of the main thread for an RLock.
+beats, again and again; or it waits for a child that naps. usage: bystander.py HOW: lock, lock-counts, lock-beats,
+lock-child, shared-lock, shared-lock-beats, task, task-child, or interrupt, which sends SIGINT: that ends the wait of
+the main thread for an RLock.
 """
 
 import asyncio
 import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -15,7 +17,8 @@ import announce
 
 NAP_S = 45
 BEAT_S = 1
-SLEEPS = ("23", "35", "230", "270")  # select and nanosleep; Python before 3.11 sleeps in select()
+# select, nanosleep and wait4; Python before 3.11 sleeps in select()
+SLEEPS = ("23", "35", "61", "230", "270") if os.uname().machine == "x86_64" else ("72", "101", "115", "260")
 
 
 def await_nap(tid):
@@ -51,6 +54,14 @@ def count_and_release(lock):
     announce.member("third")
     for _ in range(NAP_S):
         time.sleep(BEAT_S)
+    lock.release()
+
+
+def wait_and_release(lock):
+    child = subprocess.Popen(["sleep", str(NAP_S)])
+    announce.member("child", pid=child.pid)
+    announce.member("third")
+    child.wait()
     lock.release()
 
 
@@ -94,7 +105,7 @@ def run_interrupted():
     transfer("debit", first, second, meeting)
 
 
-async def cancelled_task():
+async def cancelled_task(by_child):
     first, second = asyncio.Lock(), asyncio.Lock()
 
     async def take(mine, other):
@@ -111,8 +122,17 @@ async def cancelled_task():
         time.sleep(NAP_S)
         loop.call_soon_threadsafe(tasks[0].cancel)
 
-    threading.Thread(target=cancel).start()
-    await asyncio.sleep(0.2)
+    async def cancel_after_child():
+        child = await asyncio.create_subprocess_exec("sleep", str(NAP_S))
+        announce.member("child", pid=child.pid)
+        await child.wait()
+        tasks[0].cancel()
+
+    if by_child:
+        tasks.append(asyncio.create_task(cancel_after_child()))
+    else:
+        threading.Thread(target=cancel).start()
+    await asyncio.sleep(0.5)
     announce.member("main")
     await asyncio.gather(*tasks, return_exceptions=True)
 
@@ -122,6 +142,8 @@ if sys.argv[1].endswith("-beats"):
     third = beat
 elif sys.argv[1].endswith("-counts"):
     third = count_and_release
+elif sys.argv[1] == "lock-child":
+    third = wait_and_release
 if sys.argv[1].startswith("lock"):
     run(threading.Thread, threading.Lock, threading.Barrier, third)
 elif sys.argv[1].startswith("shared-lock"):
@@ -129,4 +151,4 @@ elif sys.argv[1].startswith("shared-lock"):
 elif sys.argv[1] == "interrupt":
     run_interrupted()
 else:
-    asyncio.run(cancelled_task())
+    asyncio.run(cancelled_task(sys.argv[1] == "task-child"))

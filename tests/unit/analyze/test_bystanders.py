@@ -100,6 +100,33 @@ def test_of_plain_locks_it_is_said_that_one_that_hears_of_others_may_let_them_go
     assert any("unless thread 203, which reads from others, lets it go" in step for step in heard.next_steps)
 
 
+@pytest.mark.parametrize(
+    ("word", "child", "state"),
+    [
+        ("release", "serves", State.UNKNOWN),
+        ("release", "naps", State.SLOW),
+        ("release", "waits for the circle", State.HUNG),
+        (None, "serves", State.HUNG),
+    ],
+)
+def test_of_plain_locks_nothing_is_said_beside_one_that_waits_for_others_and_calls_a_release(
+    word: str | None, child: str, state: State
+) -> None:
+    third = b.sleeper(100, 203, syscall=b.WAIT4, args=(300, 0, 0, 0, 0, 0), lets_go=word)
+    children = {
+        "serves": b.on_fd(300, fd=4, syscall=b.ACCEPT),
+        "naps": b.asleep(300, seconds=40.0, left=30.0, asleep_for_s=10.0),
+        "waits for the circle": b.on_fd(300, fd=3),
+    }
+    fds = [b.pipe(300, 3, 9, Holder(pid=100, mode="w")), b.connection(300, 4, 19, state="LISTEN")]
+    looks = b.twice(*plain_locks(), third, children[child], fds=fds)
+    report = analyze(b.evidence([b.process(100), b.process(300, ppid=100)], looks))
+    assert report.verdict.state is state
+    if state is State.UNKNOWN:
+        assert not report.verdict.culprits
+        assert any("may come to its `release`" in step for step in report.verdict.next_steps)
+
+
 def test_one_waits_for_who_wakes_up_soon() -> None:
     for circle in (mutexes(), plain_locks()):
         assert more_time_wanted(beside(circle, nap(slept=11.0, left=1.5))) > 1.5

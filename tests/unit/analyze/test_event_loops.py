@@ -150,6 +150,18 @@ def test_what_a_circle_of_tasks_comes_to_that_a_timeout_breaks_is_open() -> None
         assert report_of(*ring, replace(outer, wakes_in_s=left)).verdict.state is state
 
 
+def test_a_circle_of_tasks_beside_one_that_may_come_to_cancel_one_is_open() -> None:
+    ring = (locking("one", 0x1000, 0x52, 0x51), locking("two", 0x2000, 0x51, 0x52))
+    watches = task("watch", 0x3000, None)
+    assert report_of(*ring, watches).verdict.state is State.HUNG
+    report = report_of(*ring, replace(watches, lets_go="cancel"))
+    assert (report.verdict.state, report.verdict.culprits) == (State.UNKNOWN, ())
+    assert any("task watch may come to its `cancel`" in line for line in report.waits[0].evidence)
+    # Who waits for the circle itself comes to nothing.
+    outer = task("outer", 0x3000, None, awaits="gather of 2, 2 pending", needs=(0x1000, 0x2000))
+    assert report_of(*ring, replace(outer, lets_go="cancel")).verdict.state is State.HUNG
+
+
 # -- a loop whose tasks wait for threads -----------------------------------------------------------------------
 
 _OWN_END = b.Holder(pid=100, fd=6, mode="rw")

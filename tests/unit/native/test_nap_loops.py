@@ -100,3 +100,30 @@ def test_how_code_of_python_that_naps_could_let_others_go_on(call: str, word: st
         process = until(naps, pid)
     (thread,) = process["threads"]
     assert thread["lets_go"] == word
+
+
+TASKS = """
+import asyncio
+
+async def watch(task):
+    print("ready", flush=True)
+    await asyncio.Event().wait()
+    task.cancel()
+
+async def main():
+    await asyncio.create_task(watch(asyncio.current_task()), name="watch")
+
+asyncio.run(main())
+"""
+
+
+def both_wait(process: Any) -> bool:
+    (thread,) = process["threads"]
+    return thread["state"] == "S" and not any(task["current"] or task["moved"] for task in process["tasks"])
+
+
+def test_how_code_of_a_task_that_waits_could_let_others_go_on() -> None:
+    with running(sys.executable, "-c", TASKS) as pid:
+        process = until(both_wait, pid)
+    words = {task["name"]: task["lets_go"] for task in process["tasks"]}
+    assert (words["watch"], set(words.values())) == ("cancel", {"cancel", None})
