@@ -205,6 +205,8 @@ def _mapped(place: PlaceFaults) -> str:
         return "[page faults in memory that is gone]"
     if place.mapping is None:
         return "[page faults, mapping not known]"
+    if place.mapping.startswith("/dev/zero"):  # the kernel's name for what is shared and of no file
+        return "[page faults in /dev/zero: shared, anonymous]"
     return f"[page faults in {place.mapping.rpartition('/')[2] or 'anonymous memory'}]"
 
 

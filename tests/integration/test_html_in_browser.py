@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pyhangtrace.model.kinds import FoundBy, FrameKind
+from pyhangtrace.model.stacks import Frame
 from pyhangtrace.render.html.page import render_html
 from pyhangtrace.render.registry import recording_format_for
+from pyhangtrace.render.result import RecordResult
 from tests.unit.render import sample
 from tests.unit.render.test_recording import result
 
@@ -141,7 +146,7 @@ def test_a_recording_is_as_wide_as_what_was_measured(recorded: Any) -> None:
     )
     details = recorded.execute_script("return document.getElementById('details').textContent")
     assert "waited 533.3 ms" in details
-    assert "rank 0, pid 100, MainThread (100): 0.533 s" in details
+    assert "rank 0, pid 100, MainThread (100): 533.3 ms" in details
 
 
 @pytest.mark.parametrize("recorded", [True], indirect=True)
@@ -152,3 +157,45 @@ def test_a_comparison_is_red_where_it_has_grown(recorded: Any) -> None:
     )
     # Everything waited twice as long as before.
     assert all(colour.startswith("rgb(245, ") for colour in colours)
+
+
+def thin(stacks: int) -> RecordResult:
+    """One thread that waits for ten seconds in one stack, and for a millisecond in each of many others."""
+    heavy = result(difference=False)
+    one = heavy.profile.stacks[0]
+    names = ["long", *(f"short_{number}" for number in range(stacks))]
+    weighed = tuple(
+        replace(
+            one,
+            weight=10.0 if name == "long" else 0.001,
+            frames=(
+                Frame(kind=FrameKind.PYTHON, function=name, file="t.py", line=1, found_by=FoundBy.PYTHON),
+            ),
+        )
+        for name in names
+    )
+    return replace(heavy, profile=replace(heavy.profile, stacks=weighed))
+
+
+def test_many_thin_frames_take_no_room_and_do_not_run_into_each_other(driver: Any, tmp_path: Path) -> None:
+    path = tmp_path / "thin.html"
+    path.write_bytes(recording_format_for(path.name).write(thin(300)))
+    driver.get(path.as_uri())
+    drawn = driver.execute_script(
+        "return [...document.querySelectorAll('#flame .box')].map(e => [e.dataset.label, e.textContent, "
+        "e.getAttribute('aria-label'), e.offsetTop, e.offsetLeft, e.getBoundingClientRect().width])"
+    )
+    boxes = [box for box in drawn if box[0] != "all ranks"]
+    whole = next(box for box in drawn if box[0] == "all ranks")[5]
+    assert len(boxes) == 301
+    long = next(box for box in boxes if box[0].startswith("long"))
+    assert long[1] == long[2] == f"10.00 s {long[0]}"
+    assert long[5] >= 0.95 * whole
+    assert all(box[1] == "" and box[2].startswith("1.0 ms short_") for box in boxes if box is not long)
+    placed = sorted((box[4], box[5]) for box in boxes)
+    assert all(left + width <= right + 1 for (left, width), (right, _) in itertools.pairwise(placed))
+    # One thread has all of them.
+    driver.execute_script("document.querySelector('#flame .box').click()")
+    details = driver.execute_script("return document.getElementById('details').textContent")
+    assert "threads 1" in details
+    assert ": 10.30 s" in details

@@ -13,15 +13,17 @@
   const back = document.getElementById("back");
   const ROW = 20;
   const weighed = Boolean(data.unit);
-  const THINNEST = 1 / 400; // of the whole picture: what is there can be seen
   const whole = data.classes.reduce((sum, item) => sum + widest(item), 0);
+  // What is there can be seen, and all that together takes next to no room from what is measured.
+  const thinnest = Math.min(1 / 400, 1 / (50 * (data.classes.length || 1)));
+  const LEGIBLE = 30; // pixels: below that, letters of a name say nothing
 
   function widest(item) {
     return Math.max(item.weight || 0, item.before || 0);
   }
 
   function columnsOf(item) {
-    return weighed ? Math.max(widest(item), whole * THINNEST) : 1;
+    return weighed ? Math.max(widest(item), whole * thinnest) : 1;
   }
 
   function sum(at, member) {
@@ -104,6 +106,7 @@
   }
 
   let root = build();
+  let drawnFor = 0; // which width of the chart
   let zoomed = root;
   let selected = null;
 
@@ -115,8 +118,10 @@
     element.style.left = left * 100 + "%";
     element.style.width = "calc(" + width * 100 + "% - 1px)";
     const name = at.frame ? at.frame.label : "all ranks";
-    element.textContent = rankText(at) + " " + name;
-    element.title = name;
+    const text = rankText(at) + " " + name;
+    if (width * chart.clientWidth >= LEGIBLE) element.textContent = text;
+    element.setAttribute("aria-label", text);
+    element.title = text;
     element.dataset.ranks = fold(ranksOf(at));
     element.dataset.label = name;
     if (data.compared) shade(element, at);
@@ -163,6 +168,7 @@
       }
     }
     chart.style.height = (deepest + 1) * ROW + "px";
+    drawnFor = chart.clientWidth;
     back.disabled = zoomed === root;
     count();
   }
@@ -185,6 +191,21 @@
     parent.append(row);
   }
 
+  // Each thread once, also where it has several stacks.
+  function membersOf(at) {
+    const members = at.classes.flatMap((item) => item.members);
+    if (!weighed) return members;
+    const threads = new Map();
+    for (const member of members) {
+      const known = threads.get(member.pid + ":" + member.tid);
+      if (known) known.weight += member.weight;
+      else threads.set(member.pid + ":" + member.tid, { ...member });
+    }
+    const sorted = [...threads.values()].sort((a, b) => b.weight - a.weight);
+    for (const member of sorted) member.wait = amount(member.weight) + (data.unit === "seconds" ? "" : " " + data.unit);
+    return sorted;
+  }
+
   function show(at) {
     details.replaceChildren();
     const frame = at.frame;
@@ -203,7 +224,7 @@
       line(details, data.measure, amount(sum(at, "weight")) + (data.compared ? "" : ", " + share));
       if (data.compared) line(details, "before", amount(sum(at, "before")));
     }
-    const members = at.classes.flatMap((item) => item.members);
+    const members = membersOf(at);
     line(details, "threads", String(members.length));
     for (const member of members.slice(0, 64)) {
       const who = member.rank === null ? "pid " + member.pid : "rank " + member.rank + ", pid " + member.pid;
@@ -243,6 +264,7 @@
     show(root);
   });
   back.addEventListener("click", () => zoom(root));
+  window.addEventListener("resize", () => chart.clientWidth !== drawnFor && draw());
   document.addEventListener("keydown", (event) => {
     if (event.key === "Escape") zoom(root);
     if (event.key === "/" && document.activeElement !== search) {

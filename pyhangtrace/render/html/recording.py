@@ -67,7 +67,7 @@ def _data(profile: StackProfile) -> dict[str, Any]:
                     "tid": member.tid,
                     "rank": member.rank,
                     "thread": clean(member.thread),
-                    "wait": _weight(member.weight, profile.unit),
+                    "weight": member.weight,
                 }
                 for member in item.members
             ],
@@ -83,10 +83,6 @@ def _data(profile: StackProfile) -> dict[str, Any]:
         "measure": "waited" if profile.unit is Unit.SECONDS else profile.unit.value,
         "compared": profile.compared,
     }
-
-
-def _weight(weight: float, unit: Unit) -> str:
-    return f"{weight:.3f} s" if unit is Unit.SECONDS else f"{weight:.0f} {unit.value}"
 
 
 def _text(text: str) -> str:
