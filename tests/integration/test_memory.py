@@ -137,6 +137,53 @@ def test_thrash_in_a_control_group(group: Path, tmp_path: Path) -> None:
     assert memory["cgroup_limit"] == 80 * MIB
 
 
+_SWAP = """
+    import mmap, random, sys
+    memory = mmap.mmap(-1, 120 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    for at in range(0, len(memory), mmap.PAGESIZE):
+        memory[at] = at >> 12 & 255
+    print("ready", flush=True)
+    while sys.argv[1] == "works":
+        memory[random.randrange(len(memory))] += 0
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def swap(tmp_path: Path) -> Iterator[None]:
+    """A swap file of this test alone."""
+    path = tmp_path / "swap"
+    path.touch(0o600)
+    with path.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, 256 * MIB)
+    for command in ("mkswap", "swapon"):
+        done = subprocess.run([command, path], capture_output=True, text=True, timeout=30)
+        if done.returncode:
+            pytest.skip(f"{command} refuses: {done.stderr.strip()}")
+    try:
+        yield
+    finally:
+        subprocess.run(["swapoff", path], check=True, timeout=60)
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("does", ["works", "sleeps"])
+def test_swapping_in_a_control_group(group: Path, swap: None, does: str) -> None:
+    """Memory that is needed and does not fit holds a job up; what is swapped out and not needed does not."""
+    (group / "memory.limit_in_bytes").write_text(f"{64 * MIB}")
+    with started(_SWAP, does, before=inside(group)) as child:
+        answer = memory_of(child.pid, "-d", "1")
+    memory = answer["memory"]
+    (process,) = answer["processes"]
+    assert process["memory"]["swap"] > 40 * MIB
+    if does == "works":
+        assert memory["verdict"] == "swap", memory
+        assert "are swapped out" in memory["evidence"][0]
+    else:
+        assert memory["verdict"] not in ("swap", "thrash"), memory
+        assert any(one["suspect"] == "memory.swap" for one in memory["cleared"])
+
+
 _FIRST_READ = """
     import mmap, sys, time
     file = open(sys.argv[1], "rb")
