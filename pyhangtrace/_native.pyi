@@ -224,6 +224,9 @@ class Engine:
     def python_argv(self, pid: int) -> list[str]:
         """The program's own sys.argv; [] if it is no Python program or unreadable."""
 
+    def code_names(self, pid: int, addresses: Sequence[int]) -> list[tuple[str | None, str | None]]:
+        """(function, file) at each address of code, named as the innermost frames of stacks are."""
+
     def source_lines(
         self, pid: int, addresses: Sequence[int], *, budget_s: float
     ) -> tuple[list[list[tuple[str, str | None, int | None]]], list[str]]:

@@ -463,6 +463,19 @@ py::list symbol_addresses(Engine& engine, int pid, const std::string& library,
   return result;
 }
 
+py::list code_names(Engine& engine, int pid, const std::vector<std::uint64_t>& addresses) {
+  std::vector<capture::CodeName> names;
+  {
+    const py::gil_scoped_release release;
+    names = engine.code_names(pid, addresses);
+  }
+  py::list result;
+  for (const capture::CodeName& name : names) {
+    result.append(py::make_tuple(text_or_none(name.function), text_or_none(name.module)));
+  }
+  return result;
+}
+
 py::tuple source_lines(Engine& engine, int pid, const std::vector<std::uint64_t>& addresses,
                        double budget_s) {
   capture::SourceAnswer answer;
@@ -499,6 +512,7 @@ void define_engine(py::module_& module) {
       .def("symbol_addresses", &symbol_addresses, py::arg("pid"), py::arg("library"), py::arg("names"))
       .def("recorders", &recorders, py::arg("pid"), py::kw_only(), py::arg("all") = false,
            py::arg("frames") = false)
+      .def("code_names", &code_names, py::arg("pid"), py::arg("addresses"))
       .def("source_lines", &source_lines, py::arg("pid"), py::arg("addresses"), py::kw_only(),
            py::arg("budget_s"));
 }

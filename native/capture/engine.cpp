@@ -15,6 +15,7 @@
 #include "elf/symbols.hpp"
 #include "memory/heap.hpp"
 #include "proc/files.hpp"
+#include "unwind/naming.hpp"
 #include "unwind/unwinder.hpp"
 
 namespace hangtrace::capture {
@@ -320,6 +321,27 @@ std::vector<Recorder> Engine::recorders(int pid, const torch::Wanted& wanted) {
         frames.push_back(operation.frames);
       }
       recorder.frames = python->code_lines(frames);
+    }
+  });
+  return result;
+}
+
+std::vector<CodeName> Engine::code_names(int pid, std::span<const Address> addresses) {
+  std::vector<CodeName> result(addresses.size());
+  state_->with_known(pid, [&](Known& known) {
+    std::vector<unwind::Stack> stacks;
+    for (const Address address : addresses) {
+      const auto location = known.modules().locate_code(address);
+      elf::Module* const module = location ? location->module : nullptr;
+      const Address bias = module != nullptr ? location->bias : 0;
+      const Address va = module != nullptr ? location->va : address;
+      stacks.push_back({{{address, 0, module, bias, va, unwind::FoundBy::leaf, false}}, {}, {}});
+    }
+    const unwind::NamingJob job{&known.modules(), stacks};
+    const auto names = unwind::name_stacks(std::span(&job, 1)).front();
+    for (std::size_t i = 0; i < stacks.size(); ++i) {
+      const elf::Module* const module = stacks[i].frames.front().module;
+      result[i] = {names[i].front().function, module != nullptr ? module->path() : std::string()};
     }
   });
   return result;

@@ -20,6 +20,11 @@ struct Recorder {
   std::vector<std::vector<python::CodeLine>> frames = {};  // of each operation, if asked for
 };
 
+struct CodeName {
+  std::string function;  // empty: unknown
+  std::string module;    // path of the file, empty: none
+};
+
 /// Looks at groups of processes without stopping them. Keeps modules, symbols, unwinding rows and Python code
 /// objects between looks. One thread at a time; a look at several processes starts some of its own, and ends
 /// them.
@@ -48,6 +53,9 @@ class Engine {
 
   /// Of each library of torch that is loaded and can have one, in the order of torch::recorder_symbols().
   std::vector<Recorder> recorders(int pid, const torch::Wanted& wanted);
+
+  /// For each address of code the function it is in, as innermost frames of stacks are named, and its file.
+  std::vector<CodeName> code_names(int pid, std::span<const Address> addresses);
 
   /// Source positions and inlined functions at addresses of code, from debug information; the address of a
   /// call is the byte before its return address. Takes long where there is much of it: `deadline` bounds it.

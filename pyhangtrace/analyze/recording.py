@@ -33,6 +33,7 @@ from pyhangtrace.model.weighted import (
 Key = tuple[int, int]  # process, thread
 
 _NOT_SEEN = "[in no snapshot]"
+_IN_SYSTEM_CALL = "[by the kernel, in a system call]"
 _IN_FAULT = -1  # what the kernel gives for a system call where a thread sleeps outside of one
 _TITLES = {
     Metric.FUTEX: "time in futex waits",
@@ -176,7 +177,9 @@ def _fits(sample: StackSample, off: OffCpu) -> bool:
 
 
 def _faults(recording: Recording) -> Weighed:
-    """Faults over the snapshots in which the thread ran or faulted: where it sleeps it does not fault."""
+    """The faults of each instruction over the snapshots that show the thread in its function while it ran or faulted:
+    where it sleeps it does not fault.
+    """
     samples = _by_thread(sample for sample in recording.samples if _can_fault(sample))
     placed: dict[Key, int] = defaultdict(int)
     for place in recording.places:
@@ -184,7 +187,16 @@ def _faults(recording: Recording) -> Weighed:
         count = place.minor + place.major
         placed[key] += count
         leaf = _note(_mapped(place))
-        for _, frames, weight in _spread(key, count, samples[key], recording.stacks):
+        fitting: list[StackSample] = []
+        otherwise: tuple[Frame, ...] = (_note(_NOT_SEEN),)
+        if place.code is None:
+            fitting = samples[key]
+        elif place.code:
+            fitting = [sample for sample in samples[key] if _executes(recording.stacks[sample.stack], place)]
+            otherwise = (_code(place), _note(_NOT_SEEN))
+        else:
+            otherwise = (_note(_IN_SYSTEM_CALL),)
+        for _, frames, weight in _spread(key, count, fitting, recording.stacks, otherwise=otherwise):
             yield key, (leaf, *frames), weight
     for thread in recording.threads:
         key = (thread.pid, thread.tid)
@@ -200,6 +212,26 @@ def _can_fault(sample: StackSample) -> bool:
     return sample.on_cpu or (sample.syscall == _IN_FAULT and sample.state in ("S", "D"))
 
 
+def _executes(frames: Sequence[Frame], place: PlaceFaults) -> bool:
+    """Whether a stack is within the function of the instruction that faulted."""
+    leaf = next((frame for frame in frames if frame.kind is not FrameKind.KERNEL), None)
+    if leaf is None or leaf.kind is not FrameKind.NATIVE:
+        return False
+    if leaf.address == place.code:
+        return True
+    return place.function is not None and (leaf.function, leaf.module) == (place.function, place.module)
+
+
+def _code(place: PlaceFaults) -> Frame:
+    return Frame(
+        kind=FrameKind.NATIVE,
+        function=place.function or f"{place.code:#x}",
+        module=place.module,
+        address=place.code,
+        found_by=FoundBy.LEAF,
+    )
+
+
 def _mapped(place: PlaceFaults) -> str:
     if place.gone:
         return "[page faults in memory that is gone]"
@@ -210,11 +242,21 @@ def _mapped(place: PlaceFaults) -> str:
     return f"[page faults in {place.mapping.rpartition('/')[2] or 'anonymous memory'}]"
 
 
+def _note(text: str) -> Frame:
+    return Frame(kind=FrameKind.NATIVE, function=text, found_by=FoundBy.LEAF)
+
+
 def _spread(
-    key: Key, weight: float, samples: Sequence[StackSample], stacks: Sequence[tuple[Frame, ...]]
+    key: Key,
+    weight: float,
+    samples: Sequence[StackSample],
+    stacks: Sequence[tuple[Frame, ...]],
+    *,
+    otherwise: tuple[Frame, ...] = (_note(_NOT_SEEN),),
 ) -> Weighed:
+    """The weight over the stacks of these samples, in proportion; without any of them all of it on `otherwise`."""
     if not samples:
-        yield key, (_note(_NOT_SEEN),), weight
+        yield key, otherwise, weight
         return
     # A stack that mixes two moments is better than none, and worse than any other.
     samples = [sample for sample in samples if sample.whole] or samples
@@ -231,10 +273,6 @@ def _by_thread(samples: Iterable[StackSample]) -> dict[Key, list[StackSample]]:
 
 def _kernel(function: str) -> Frame:
     return Frame(kind=FrameKind.KERNEL, function=function)
-
-
-def _note(text: str) -> Frame:
-    return Frame(kind=FrameKind.NATIVE, function=text, found_by=FoundBy.LEAF)
 
 
 # -- the table -----------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What is mapped where page faults were counted."""
+"""What is mapped where page faults were counted, and which functions made them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from typing import Any
 from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
 from pyhangtrace.collect.procfs import printable
 from pyhangtrace.collect.record_tables import Counted
+from pyhangtrace.collect.stacks import native_engine
 from pyhangtrace.model.recording import PlaceFaults
 from pyhangtrace.probes import events
 
 MAPPING_NAMES_TASK = "mapping names"
+CODE_NAMES_TASK = "code names"
 GONE = "[gone]"  # no name of the kernel's: those in brackets are [heap], [stack], [vdso] and the like
 _GROWS = {"[heap]", "[stack]"}  # nothing else is put into the room beside them
 
@@ -28,6 +30,15 @@ def mapping_names_task(
         progress(pid)
         mappings = [(entry[0], entry[1], entry[7]) for entry in _native.maps(pid, state.proc_root)]
         yield pid, {address: only_mapping(mappings, address, address + size) for address in wanted[pid]}
+
+
+def code_names_task(
+    state: HelperState, pids: Sequence[int], argument: Any, progress: Progress
+) -> Iterator[tuple[int, Any]]:
+    """Task: for each process the functions, and their files, that its addresses in `argument` are in."""
+    for pid in pids:
+        progress(pid)
+        yield pid, native_engine(state).code_names(pid, list(argument[pid]))
 
 
 def only_mapping(mappings: Sequence[tuple[int, int, str]], start: int, end: int) -> str | None:
@@ -50,27 +61,50 @@ def only_mapping(mappings: Sequence[tuple[int, int, str]], start: int, end: int)
 
 
 def named(counted: Counted, reader: GuardedReader, *, deadline_s: float) -> tuple[PlaceFaults, ...]:
-    """Page faults by place, with what is mapped there now."""
-    wanted: dict[int, list[int]] = defaultdict(list)
-    for pid, _, address, _, _ in counted.places:
-        wanted[pid].append(address)
+    """Page faults by place, with what is mapped there now, and by which function."""
+    wanted: dict[int, set[int]] = defaultdict(set)
+    code: dict[int, set[int]] = defaultdict(set)
+    for place in counted.places:
+        wanted[place.tgid].add(place.place)
+        if place.code:
+            code[place.tgid].add(place.code)
     if not wanted:
         return ()
     size = 1 << events.PLACE_SHIFT
     answers = reader.run(MAPPING_NAMES_TASK, sorted(wanted), (dict(wanted), size), deadline_s=deadline_s)
+    functions = _functions(reader, {pid: sorted(found) for pid, found in code.items()}, deadline_s=deadline_s)
     found = []
-    for pid, tid, address, minor, major in counted.places:
-        name = answers.values.get(pid, {}).get(address)
+    for place in counted.places:
+        name = answers.values.get(place.tgid, {}).get(place.place)
+        function, module = functions.get((place.tgid, place.code), (None, None))
         gone = name == GONE
         found.append(
             PlaceFaults(
-                pid=pid,
-                tid=tid,
-                address=address,
+                pid=place.tgid,
+                tid=place.tid,
+                address=place.place,
                 mapping=None if gone else name,
-                minor=minor,
-                major=major,
+                minor=place.minor,
+                major=place.major,
                 gone=gone,
+                code=place.code,
+                function=function,
+                module=module,
             )
         )
     return tuple(found)
+
+
+def _functions(
+    reader: GuardedReader, code: dict[int, list[int]], *, deadline_s: float
+) -> dict[tuple[int, int], tuple[str | None, str | None]]:
+    """Function and file by process and address."""
+    answers = reader.run(CODE_NAMES_TASK, sorted(code), code, deadline_s=deadline_s)
+    return {
+        (pid, address): (
+            printable(function) if function is not None else None,
+            printable(module) if module is not None else None,
+        )
+        for pid, names in answers.values.items()
+        for address, (function, module) in zip(code[pid], names, strict=True)
+    }

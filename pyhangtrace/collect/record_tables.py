@@ -57,7 +57,7 @@ class Counted:
     threads: dict[tuple[int, int], ThreadProbe]
     wakers: dict[int, tuple[WakerCount, ...]]
     words: tuple[WordWaits, ...] = ()
-    places: tuple[tuple[int, int, int, int, int], ...] = ()  # process, thread, address, minor, major
+    places: tuple[events.PlaceFaults, ...] = ()
     off_cpu: tuple[OffCpu, ...] = ()
     calls: tuple[CallSums, ...] = ()
     io: dict[int, tuple[int, int]] = field(default_factory=dict)  # process -> requests, bytes
@@ -95,10 +95,7 @@ def decoded(
         threads={(process.pid, thread.tid): thread for process in processes for thread in process.threads},
         wakers={process.pid: process.evidence.wakers for process in processes},
         words=tuple(_words(counted)),
-        places=tuple(
-            (place.tgid, place.tid, place.place, place.minor, place.major)
-            for place in sorted(events.place_records(_table(counted, "fault_places")))
-        ),
+        places=tuple(sorted(events.place_records(_table(counted, "fault_places")))),
     )
     line = list(_timed(counted, opened_ns))
     reason = f"counted for {found.window_s:.2f} s"

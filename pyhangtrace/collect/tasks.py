@@ -49,6 +49,7 @@ TASKS: dict[str, Task] = {
     stacks.CAPTURE_TASK: stacks.capture_task,
     stacks.PROGRAM_ENVIRON_TASK: stacks.program_environ_task,
     stacks.ASLEEP_TASK: stacks.asleep_task,
+    fault_places.CODE_NAMES_TASK: fault_places.code_names_task,
     source_lines.SOURCE_LINES_TASK: source_lines.source_lines_task,
     arguments.MEMORY_TASK: arguments.memory_task,
     descriptors.DESCRIBE_TASK: descriptors.describe_task,

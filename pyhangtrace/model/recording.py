@@ -119,6 +119,9 @@ class OffCpu:
 class PlaceFaults:
     """Page faults of one thread in 2 MiB of addresses, and what is mapped there: a path, "[heap]", "" for anonymous
     memory, None if that is not known or more than one thing. `gone`: nothing is mapped there any more.
+
+    `code` is the address of the instruction, with its function and file where they are known; 0: one of the kernel's,
+    in a system call; None: not counted.
     """
 
     pid: int
@@ -128,6 +131,9 @@ class PlaceFaults:
     minor: int
     major: int
     gone: bool = False
+    code: int | None = None
+    function: str | None = None
+    module: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -69,6 +69,7 @@ class PlaceFaults(NamedTuple):
     """`struct place_faults` with its key, `place` already an address."""
 
     place: int
+    code: int
     tid: int
     tgid: int
     minor: int
@@ -105,7 +106,7 @@ COUNT = struct.Struct("=Q")
 WAIT_SLOTS = 24
 WORD_WAITS_KEY = struct.Struct("=Q2I")
 WORD_WAITS = struct.Struct(f"=4Q{WAIT_SLOTS}I2I")
-FAULT_PLACE = struct.Struct("=Q2I")
+FAULT_PLACE = struct.Struct("=2Q2I")
 PLACE_FAULTS = struct.Struct("=2Q")
 PLACE_SHIFT = 21
 TIMED_EVENT = struct.Struct("=3Q4I")

@@ -13,8 +13,8 @@
 //   TIMELINE_PAGES, LONG_WAIT_NS  defined: waits of that length and major faults are told one by one, through
 //   a ring
 //                              buffer of so many pages of 4 KiB that nobody is woken for
-//   MAX_FAULT_PLACES           defined: page faults are also counted for each thread and 2 MiB of addresses
-//   PIDNS_DEV, PIDNS_INO       the PID namespace ids are wanted in; undefined: the initial one
+//   MAX_FAULT_PLACES           defined: page faults are also counted for each thread, instruction and 2 MiB
+//   of addresses PIDNS_DEV, PIDNS_INO       the PID namespace ids are wanted in; undefined: the initial one
 //
 // Uses tracepoint fields and helpers only, no kernel structure, so one text serves every kernel.
 #include <linux/types.h>
@@ -323,8 +323,13 @@ static __always_inline void sum_wait(u32 tid, struct thread_record* thread, u64 
 #endif
 
 #ifdef MAX_FAULT_PLACES
-static __always_inline void sum_fault(u64 ids, u64 address, int major) {
-  struct fault_place key = {.place = address >> FAULT_PLACE_SHIFT, .tid = ids, .tgid = ids >> 32};
+static __always_inline void sum_fault(u64 ids, struct bpf_perf_event_data* ctx, int major) {
+  u64 code = PT_REGS_IP(&ctx->regs);
+  // The kernel's addresses are those with the highest bit set.
+  struct fault_place key = {.place = ctx->addr >> FAULT_PLACE_SHIFT,
+                            .code = (s64)code < 0 ? 0 : code,
+                            .tid = ids,
+                            .tgid = ids >> 32};
   struct place_faults* sums = fault_places.lookup(&key);
   if (!sums) {
     struct place_faults fresh = {};
@@ -433,7 +438,7 @@ int minor_fault(struct bpf_perf_event_data* ctx) {
   if (!thread) return 0;
   thread->sums.minor_faults++;
 #ifdef MAX_FAULT_PLACES
-  sum_fault(ids, ctx->addr, 0);
+  sum_fault(ids, ctx, 0);
 #endif
   return 0;
 }
@@ -446,7 +451,7 @@ int major_fault(struct bpf_perf_event_data* ctx) {
   thread->sums.major_faults++;
   thread->sums.last_major_address = ctx->addr;
 #ifdef MAX_FAULT_PLACES
-  sum_fault(ids, ctx->addr, 1);
+  sum_fault(ids, ctx, 1);
 #endif
 #ifdef TIMELINE_PAGES
   tell(ids, EVENT_MAJOR_FAULT, bpf_ktime_get_ns(), 0, ctx->addr, 0);

@@ -7,10 +7,12 @@ from dataclasses import replace
 import pytest
 
 from pyhangtrace.analyze.recording import collective_spans, compared, profile, summarise
+from pyhangtrace.model.kinds import FoundBy, FrameKind
 from pyhangtrace.model.probes import WakerCount
 from pyhangtrace.model.recording import EventKind, Metric
+from pyhangtrace.model.stacks import Frame
 from pyhangtrace.model.weighted import StackProfile, Unit
-from tests.unit.render.recorded import REDUCES, WAITS, recording
+from tests.unit.render.recorded import REDUCES, RUNS, WAITS, recording
 
 
 def weights(shown: StackProfile) -> dict[tuple[int, tuple[str, ...]], float]:
@@ -103,6 +105,38 @@ def test_faults_are_on_no_stack_of_a_thread_that_may_have_slept() -> None:
         (200, (*functions(*REDUCES), "[page faults in model.bin]")): 5,
         (200, functions(*REDUCES)): 7,
     }
+
+
+def test_the_faults_of_an_instruction_are_on_stacks_of_its_function_alone() -> None:
+    """Not on those of other work that the thread was sampled at: it unmaps for longer than it writes."""
+    made = recording(Metric.FAULTS)
+    writes = Frame(
+        kind=FrameKind.NATIVE, function="fill", module="/lib/w.so", address=0x51, found_by=FoundBy.LEAF
+    )
+    unmaps = replace(writes, function="munmap", module="/lib/libc.so.6", address=0x91)
+    ran = next(sample for sample in made.samples if sample.pid == 200)
+    samples = [
+        replace(ran, at_s=at, stack=stack, on_cpu=True) for at, stack in ((0.1, 1), (0.2, 1), (0.3, 0))
+    ]
+    (place,) = made.places
+
+    def found(**of_place: object) -> dict[tuple[int, tuple[str, ...]], float]:
+        places = (replace(place, **of_place),)  # type: ignore[arg-type]
+        threads = tuple(t for t in made.threads if t.pid == 200)
+        threads = tuple(replace(t, minor_faults=3, major_faults=2) for t in threads)
+        stacks = ((writes, *RUNS), (unmaps, *RUNS))
+        return weights(
+            profile(replace(made, stacks=stacks, samples=tuple(samples), places=places, threads=threads))
+        )
+
+    runs, leaf = functions(*RUNS), "[page faults in model.bin]"
+    on_fill = {(200, (*runs, "fill", leaf)): 5}
+    assert found(code=0x51) == on_fill  # the very instruction
+    assert found(code=0x57, function="fill", module="/lib/w.so") == on_fill
+    elsewhere = found(code=0x57, function="fill", module="/lib/other.so")
+    assert elsewhere == {(200, ("[in no snapshot]", "fill", leaf)): 5}
+    assert found(code=0x57) == {(200, ("[in no snapshot]", "0x57", leaf)): 5}
+    assert found(code=0) == {(200, ("[by the kernel, in a system call]", leaf)): 5}
 
 
 @pytest.mark.parametrize(

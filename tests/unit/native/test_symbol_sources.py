@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from pyhangtrace import _native
 from tests.targets import running, until, waits_in_read
 
 HERE = Path(__file__).parent
@@ -358,3 +359,13 @@ def test_python_with_perf_support_shows_each_function_once(python: str) -> None:
     trampolines = [frame for frame in unmerged if frame[1].startswith("py::")]
     assert [frame[1].split(":")[2] for frame in trampolines] == ours
     assert {frame[4] for frame in trampolines} == {"[jit]"}
+
+
+def test_code_is_named_as_innermost_frames_are(built: Built) -> None:
+    engine = _native.Engine()
+    with running(built.program, built.library) as pid:
+        thread = settled(pid)
+        native = [frame for frame in thread["frames"] if frame[0] == "native"]
+        names = engine.code_names(pid, [native[0][5], 0, 2**64 - 1])
+    assert names == [(native[0][1], native[0][4]), (None, None), (None, None)]
+    assert engine.code_names(2**22 + 1, [0x1000]) == [(None, None)]

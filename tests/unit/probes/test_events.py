@@ -125,7 +125,7 @@ STRUCTURES = {
         ),
         "claim_key": (events.CLAIM_KEY, ["table", "slot"]),
         "claim": (events.CLAIM, ["first", "second", "taker_tid"]),
-        "fault_place": (events.FAULT_PLACE, ["place", "tid", "tgid"]),
+        "fault_place": (events.FAULT_PLACE, ["place", "code", "tid", "tgid"]),
         "place_faults": (events.PLACE_FAULTS, ["minor", "major"]),
         "timed_event": (events.TIMED_EVENT, list(events.TimedEvent._fields)),
     },

@@ -91,11 +91,12 @@ struct claim {
   __u32 taker_tid;
 };
 
-// Page faults of one thread in 2 MiB of addresses.
+// Page faults of one thread in 2 MiB of addresses, by one instruction.
 enum { FAULT_PLACE_SHIFT = 21 };
 
 struct fault_place {
   __u64 place;  // the address without its lowest bits
+  __u64 code;   // the address of the instruction; 0: one of the kernel's, in a system call
   __u32 tid;
   __u32 tgid;
 };
