@@ -48,6 +48,9 @@ class Meaning(Enum):
     IMPORT_LOCK = "import lock"
     EVENT_LOOP = "event loop"
     LAUNCHER = "launcher"
+    RING_READ = "read from a queue in shared memory"
+    RING_READY = "the other side of a queue in shared memory"
+    RING_WRITE = "write to a queue in shared memory"
     WORKER_LOOP = "worker loop"  # a data or pool worker that waits for its next task
 
 
@@ -133,9 +136,15 @@ _PYTHON: tuple[tuple[str, str, Meaning | None], ...] = (
         "acquire __enter__ _get_module_lock _lock_unlock_module",
         Meaning.IMPORT_LOCK,
     ),
+    # Of vLLM, which SGLang has too: looks again and again, later sleeps until the other side pings it.
+    ("device_communicators/shm_broadcast.py", "acquire_read", Meaning.RING_READ),
+    ("device_communicators/shm_broadcast.py", "acquire_write", Meaning.RING_WRITE),
+    ("device_communicators/shm_broadcast.py", "wait_until_ready", Meaning.RING_READY),
     ("asyncio/base_events.py", "_run_once run_forever run_until_complete", Meaning.EVENT_LOOP),
     ("socketserver.py", "serve_forever", Meaning.EVENT_LOOP),
 )
+
+RINGS = (Meaning.RING_READ, Meaning.RING_WRITE, Meaning.RING_READY)
 
 # Frames of these files belong to the wait of the frame inside them and say nothing themselves.
 _TRANSPARENT = (
@@ -145,6 +154,8 @@ _TRANSPARENT = (
     "subprocess.py",
     "contextlib.py",
     "functools.py",
+    "zmq/sugar/poll.py",
+    "device_communicators/shm_broadcast.py",
     "typing_extensions.py",
     "<frozen importlib._bootstrap>",
     "<frozen importlib._bootstrap_external>",
@@ -307,7 +318,8 @@ def recognise(frames: Sequence[Frame]) -> Call | None:
         found = best if best.meaning is not Meaning.EVENT_LOOP else native
     if found is None:
         return None
-    return Call(found.meaning, found.op, found.backend, found.frame, caller, found.spins)
+    spins = found.spins or found.meaning in RINGS
+    return Call(found.meaning, found.op, found.backend, found.frame, caller, spins)
 
 
 def _merge(python: Call, native: Call) -> Call:

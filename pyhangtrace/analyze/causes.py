@@ -88,7 +88,9 @@ def cause_of_cycle(members: Sequence[Blocked]) -> Kind:
         return Kind.COLLECTIVE_GROUP_CYCLE
     if any(wait.cause is Kind.IPC_PIPE_FULL for wait in members):
         return Kind.IPC_PIPE_FULL
-    if kinds & {WaitKind.PIPE, WaitKind.SOCKET}:
+    if kinds & {WaitKind.PIPE, WaitKind.SOCKET} or any(
+        wait.cause is Kind.IPC_PEER_SILENT for wait in members
+    ):
         return Kind.IPC_CYCLE
     if kinds <= {WaitKind.IMPORT_LOCK}:
         return Kind.LOCK_IMPORT

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pyhangtrace.analyze.blocked import GROUP_KINDS, Blocked, awaits_key
+from pyhangtrace.analyze.blocked import GROUP_KINDS, Blocked, Standing, awaits_key
+from pyhangtrace.analyze.calls import RINGS
 from pyhangtrace.analyze.collectives import Matched
 from pyhangtrace.analyze.fates import Fate, Judged
 from pyhangtrace.analyze.progress import STILL
@@ -178,7 +179,22 @@ def victims_of(
     ]
     found += one_a_process(between)
     beside = _behind(case, guilty_ranks, kept | {key[0] for key in between})
+    engines = [key for key in leading if _awaits_answer(case, key) and key != chain[-1] and key not in guilty]
+    beside += one_a_process(sorted({*engines} - {*found, *beside, *between}, key=case.order))
     return tuple(sorted((*found, *beside), key=case.order) if between or beside else found)
+
+
+def _awaits_answer(case: Case, key: Key) -> bool:
+    """Of a process that gives ranks their work: it waits for what one of them is to say.
+
+    That another thread there may answer as well counts for nothing beside a hang.
+    """
+    wait, process = case.waits.get(key), case.scene.processes.get(key[0])
+    if wait is None or process is None or key[0] != key[1] or case.scene.who.rank(key[0]) is not None:
+        return False
+    ring = wait.call is not None and wait.call.meaning in RINGS
+    firm = wait.standing is Standing.FIRM and wait.progress in STILL
+    return firm and (ring or process.role is Role.ENGINE)
 
 
 def _behind(case: Case, guilty: Collection[int], known: Collection[int]) -> list[Key]:

@@ -18,6 +18,7 @@ from pyhangtrace.analyze.hung import hung_verdict
 from pyhangtrace.analyze.naps_apart import naps_apart
 from pyhangtrace.analyze.progress import GOES_ON, SETTLED_S, Progress
 from pyhangtrace.analyze.scene import Key, Scene
+from pyhangtrace.analyze.servers import broken_part, looks_for_requests
 from pyhangtrace.analyze.services import LAUNCHER
 from pyhangtrace.analyze.working import (
     anything_moves,
@@ -77,6 +78,9 @@ def _find(case: Case, scene: Scene, matched: Matched, judged: Judged) -> Finding
                 finding = make(case, found)
                 if finding is not None:
                     return finding
+    broken = broken_part(case)
+    if broken is not None:
+        return broken
     late_each_time = straggler(case)
     if late_each_time is not None:
         return late_each_time
@@ -102,6 +106,8 @@ def _find(case: Case, scene: Scene, matched: Matched, judged: Judged) -> Finding
     if anything_moves(case) or steps.taken(scene, waits):
         # A lock between processes that is not given back soon is worth more time.
         kept = [key for key in standing if waits[key].kind is WaitKind.FILE_LOCK]
+        if looks_for_requests(case):
+            return Finding(state=State.IDLE, confidence=Confidence.LIKELY)
         return Finding(state=State.RUNNING, confidence=Confidence.LIKELY, chain=tuple(kept[:1]))
     # That somebody in the process still has time to pass does not make a wait for a lock a healthy one.
     kept = [key for key in standing if waits[key].kind in MAY_BE_UNOWNED or judged.outcomes[key].doubted]

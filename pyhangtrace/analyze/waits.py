@@ -16,12 +16,14 @@ from pyhangtrace.analyze import (
     ipc_waits,
     lock_waits,
     python_objects,
+    shared_rings,
     states,
     syscall_waits,
     teams,
+    zmq_waits,
 )
 from pyhangtrace.analyze.blocked import Blocked, Standing, changed
-from pyhangtrace.analyze.calls import Meaning, has_stack, polls, recognise
+from pyhangtrace.analyze.calls import RINGS, Meaning, has_stack, polls, recognise
 from pyhangtrace.analyze.describe import describe_call, describe_lock, describe_syscall
 from pyhangtrace.analyze.progress import DEAD, Progress, gil_wait, is_ready, progress
 from pyhangtrace.analyze.readings import read
@@ -153,6 +155,8 @@ def _launching(scene: Scene, wait: Blocked) -> Blocked:
         return wait
     process = scene.processes.get(wait.key[0])
     is_launcher = process is not None and process.role is _LAUNCHER and wait.kind in _LAUNCHER_WAITS
+    if wait.cause is Kind.IPC_PIPE_FULL:
+        return wait  # its log, say: that is no wait for whom it started
     if is_launcher or (wait.call is not None and wait.call.meaning is Meaning.LAUNCHER):
         return changed(wait, service=LAUNCHER)
     return wait
@@ -164,6 +168,7 @@ _RULES: tuple[tuple[Rule, Asked], ...] = (
     (lock_waits.gil, on_lock("gil")),
     (states.gpu, in_gpu),
     (states.running, runs),
+    (shared_rings.ring, in_call(*RINGS)),
     (call_waits.pool_end, in_call(Meaning.POOL_RESULT)),
     (lock_waits.owned_lock, on_lock("mutex_*", *lock_waits.OWNED)),
     (teams.team, on_lock()),
@@ -190,6 +195,7 @@ _RULES: tuple[tuple[Rule, Asked], ...] = (
     (lock_waits.python_lock, on_lock("python_lock", "python_rlock")),
     (lock_waits.passive, in_call(*lock_waits.PASSIVE)),
     (syscall_waits.sleep, in_syscall(*MAY_SLEEP)),
+    (zmq_waits.zmq, in_syscall(*syscall_waits.POLLS)),
     (syscall_waits.polls, in_syscall(*syscall_waits.POLLS)),
     (syscall_waits.signals, in_syscall(*syscall_waits.SIGNALS)),
     (lock_waits.futex, either(on_lock(), in_syscall(*lock_waits.FUTEXES))),

@@ -15,6 +15,7 @@ from pyhangtrace.analyze.process_groups import DEFAULT_GROUP
 from pyhangtrace.analyze.python_objects import FUTURE
 from pyhangtrace.analyze.retries import is_young, who_tries
 from pyhangtrace.analyze.scene import Key
+from pyhangtrace.analyze.servers import unread_by
 from pyhangtrace.analyze.spinning import loop_of
 from pyhangtrace.analyze.states import FREEZER
 from pyhangtrace.model.kinds import Edge, Kind, Part, SourceState, State, WaitKind
@@ -266,7 +267,8 @@ def _holder(case: Case, wait: Blocked) -> str:
         return f" of {thread(case, (holder.pid, holder.tid))}"
     if wait.kind is WaitKind.CONDITION and wait.object.name == FUTURE and holder.tid is not None:
         return f" that {thread(case, (holder.pid, holder.tid))} works on"
-    if wait.kind in (WaitKind.PIPE, WaitKind.SOCKET, WaitKind.POLL):
+    shared = wait.kind is WaitKind.QUEUE and wait.object.path is not None
+    if shared or wait.kind in (WaitKind.PIPE, WaitKind.SOCKET, WaitKind.POLL):
         return f" whose other end is with pid {holder.pid}"
     if holder.pid == wait.key[0] and holder.tid is not None:
         runs = wait.kind is WaitKind.ONCE
@@ -314,6 +316,9 @@ def summary(case: Case, finding: Finding) -> str:
 def _sentence(case: Case, finding: Finding) -> str:
     if finding.state is State.IDLE:
         return "Nothing hangs: everybody waits for work from outside, or for a timer."
+    if finding.state is State.ENDED and finding.named and finding.named[0].key is not None:
+        key = finding.named[0].key
+        return f"{_capital(who(case, key))} {ended(case, key)}, a part of the server."
     if finding.state is State.ENDED:
         return "The job has ended and nobody waits for it."
     if finding.state is State.RUNNING:
@@ -395,7 +400,18 @@ def _accuse(case: Case, finding: Finding) -> str:
     for one in finding.named[1:]:
         if one.key is not None and one.key[0] not in on_way:
             told.append(f"{who(case, one.key)}, which has not come either, {waiting(case, one.key)}")
-    return f"{subject}{keeps}: {'; '.join(told)}{_nobody(case, finding)}." if told else f"{subject}{keeps}."
+    if not told:
+        return f"{subject}{keeps}."
+    return f"{subject}{keeps}: {'; '.join(told)}{_nobody(case, finding)}{_unread(case, finding)}."
+
+
+def _unread(case: Case, finding: Finding) -> str:
+    """Whose messages a part of a server does not take, for which nobody waits."""
+    if finding.victims or finding.cause is not Kind.PEER_STOPPED:
+        return ""
+    senders = unread_by(case.scene, finding.chain[-1][0])
+    told = ", ".join(who(case, (pid, pid)) for pid in senders)
+    return f"; what {told} sent it lies unread" if senders else ""
 
 
 def _short_name(case: Case, first: Named, key: Key, *, is_first: bool) -> str:

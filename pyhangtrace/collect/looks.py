@@ -18,6 +18,7 @@ from pyhangtrace.collect import (
     mpi,
     nap_loops,
     same_file,
+    segments,
     stacks,
     threads,
 )
@@ -134,11 +135,13 @@ class Looker:
         known_paths = file_locks.paths(locks, proc_root=self.proc_root)
         queues, ipc_problem = ipc.collect(self.reader, samples, machine=self.machine, deadline_s=left())
         polled, trouble = lock_files.collect(self.reader, lock_files.paths(samples), deadline_s=left())
+        named = segments.names(samples)
+        shared = {segments.path(name) for name in named}
         open_files = files.collect(
             self.reader,
             samples,
             tuple(dict.fromkeys((*self.job, *pids))),
-            paths={*known_paths.values(), *(file.path for file in polled)},
+            paths={*known_paths.values(), *(file.path for file in polled), *shared},
             before=before.files if before is not None else None,
             deadline_s=left(),
             search_s=min(_SEARCH_S, left()),
@@ -172,6 +175,7 @@ class Looker:
                 apart=lambda carriers: same_file.apart(self.reader, carriers, deadline_s=left()),
                 proc_root=self.proc_root,
             ),
+            segments=segments.complete(named, open_files.openers),
             lock_files=lock_files.complete(
                 polled, open_files.openers, self.job, self.table, read_uptime(self.proc_root)
             ),
@@ -204,6 +208,7 @@ def joined(first: Seen, more: Seen) -> Seen:
             {file.path: file for file in (*more.look.lock_files, *first.look.lock_files)}.values()
         ),
         ipc=tuple(dict.fromkeys((*first.look.ipc, *more.look.ipc))),
+        segments=tuple(dict.fromkeys((*first.look.segments, *more.look.segments))),
         mpi=_mpi_of_both(first, more),
     )
     merged = files.OpenFiles(

@@ -24,6 +24,15 @@ _OBJECTS: dict[tuple[str, str], tuple[str, ...]] = {
     ("Future", "result"): (),
     ("Future", "exception"): (),
     ("_WorkItem", "run"): ("self.future",),
+    # vllm.distributed.device_communicators.shm_broadcast: which queue in shared memory, and how far one has come in it
+    ("MessageQueue", "acquire_read"): (
+        "self.buffer.shared_memory._name",
+        "self.current_idx",
+        "self._spin_condition.last_read",
+        "self._read_spin_timer.last_activity",
+    ),
+    ("MessageQueue", "wait_until_ready"): ("self.buffer.shared_memory._name",),
+    ("MessageQueue", "acquire_write"): ("self.buffer.shared_memory._name", "self.current_idx"),
     # importlib
     ("_ModuleLock", "acquire"): ("self.name",),
     # multiprocessing.pool: which of its tasks
@@ -125,6 +134,9 @@ TYPES: dict[str, frozenset[str]] = {
     )
     for _, method in _OBJECTS
 }
+
+# The segment that a queue in shared memory lies in, as it stands in the evidence.
+SEGMENT_VALUE = "buffer.shared_memory._name"
 
 # Those whose value is the path of a file that is a lock by existing; names as in the evidence, without "self.".
 LOCK_FILE_VALUES = frozenset(

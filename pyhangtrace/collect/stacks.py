@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import resource
@@ -287,6 +288,10 @@ def _named_value(function: str, name: str, value: PythonValue) -> NamedValue:
             address=value["address"],
             length=value.get("length"),
             members=tuple(member if isinstance(member, int) else 0 for member in members),
+        )
+    if isinstance(value, float):
+        return NamedValue(
+            function=function, name=name, value=int(value * 1e6) if math.isfinite(value) else None
         )
     return NamedValue(function=function, name=name, value=int(value) if isinstance(value, int) else None)
 

@@ -66,20 +66,10 @@ class Title:
     worker: bool = False  # the parent started it as part of the same job
 
 
+# vLLM puts VLLM_PROCESS_NAME_PREFIX before each of its titles, "VLLM" unless that is set.
+_PREFIX = r"^[\w.-]+::"
+_COORDS = r"(?P<coords>(_(DP|PP|PCP|TP|DCP|EP)\d+)*)$"
 TITLES: tuple[Title, ...] = (
-    Title(
-        pattern=re.compile(r"^VLLM::Worker(?P<coords>(_[A-Z]+\d+)*)$"),
-        framework="vllm",
-        role=Role.RANK,
-        worker=True,
-    ),
-    Title(pattern=re.compile(r"^VLLM::EngineCore"), framework="vllm", role=Role.ENGINE, worker=True),
-    Title(
-        pattern=re.compile(r"^VLLM::(APIServer|DPCoordinator)"),
-        framework="vllm",
-        role=Role.OTHER,
-        worker=True,
-    ),
     Title(
         pattern=re.compile(r"^sglang::scheduler(?P<coords>(_[A-Z_]+?\d+)*)$"),
         framework="sglang",
@@ -91,9 +81,22 @@ TITLES: tuple[Title, ...] = (
     ),
     Title(pattern=re.compile(r"^sglang::"), framework="sglang", role=Role.OTHER, worker=True),
     Title(
+        pattern=re.compile(r"^sgl_diffusion::scheduler"), framework="sglang", role=Role.SCHEDULER, worker=True
+    ),
+    Title(
         pattern=re.compile(r"^ray::(IDLE|DashboardAgent|RuntimeEnvAgent)"), framework="ray", role=Role.OTHER
     ),
     Title(pattern=re.compile(r"^ray::"), framework="ray", role=Role.RANK),
+    Title(pattern=re.compile(_PREFIX + "Worker" + _COORDS), framework="vllm", role=Role.RANK, worker=True),
+    Title(
+        pattern=re.compile(_PREFIX + r"EngineCore" + _COORDS), framework="vllm", role=Role.ENGINE, worker=True
+    ),
+    Title(
+        pattern=re.compile(_PREFIX + r"(APIServer(_\d+)?|DPCoordinator)$"),
+        framework="vllm",
+        role=Role.OTHER,
+        worker=True,
+    ),
 )
 COORDINATE = re.compile(r"_(?P<name>[A-Z_]*?[A-Z])(?P<value>\d+)")
 
@@ -398,6 +401,25 @@ def title(arguments: Sequence[str]) -> tuple[Title, re.Match[str]] | None:
         match = known.pattern.match(text)
         if match is not None:
             return known, match
+    return None
+
+
+# Titles as `comm` has them, cut at 15 characters: of processes whose command line cannot be read, as of a zombie's.
+_CUT = 15
+_IN_FULL = (
+    "VLLM::Worker",
+    "VLLM::EngineCore",
+    "sglang::scheduler",
+    "sglang::detokenizer",
+    "sgl_diffusion::scheduler",
+)
+
+
+def cut_title(comm: str) -> Title | None:
+    """The framework title that a process name begins to spell, if any; what follows it is not known."""
+    for full in _IN_FULL:
+        if comm.startswith(full[:_CUT]):
+            return next(known for known in TITLES if known.pattern.match(full))
     return None
 
 

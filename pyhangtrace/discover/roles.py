@@ -241,6 +241,9 @@ def _role(
     known = recognise.title(arguments)
     if known is not None:
         return known[0].role
+    cut = recognise.cut_title(table[pid].comm) if not arguments else None
+    if cut is not None:
+        return cut.role
     if recognise.compiler(table[pid].comm, arguments):
         return Role.COMPILER
     if recognise.multiprocessing_helper(arguments):

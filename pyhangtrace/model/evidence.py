@@ -17,7 +17,7 @@ from pyhangtrace.model.kinds import SourceState
 from pyhangtrace.model.logs import LogMark
 from pyhangtrace.model.memory import MemoryFacts
 from pyhangtrace.model.nccl import NcclPicture
-from pyhangtrace.model.open_files import FdFacts, FileLock, IpcFacts, LockFile
+from pyhangtrace.model.open_files import FdFacts, FileLock, IpcFacts, LockFile, SharedSegment
 from pyhangtrace.model.probes import ProbeEvidence
 from pyhangtrace.model.processes import ProcessFacts
 from pyhangtrace.model.ras import RasAnswer
@@ -49,6 +49,7 @@ class Look:
     lock_files: tuple[LockFile, ...] = ()
     tasks: tuple[TaskSample, ...] = ()
     ipc: tuple[IpcFacts, ...] = ()
+    segments: tuple[SharedSegment, ...] = ()
     mpi: tuple[MpiFacts, ...] = ()
 
 

@@ -134,6 +134,15 @@ class LockFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SharedSegment:
+    """A segment of POSIX shared memory that a thread waits to be written to, or read: `users` have it open."""
+
+    name: str  # as shm_open(3) takes it: "/psm_322cad5b"
+    users: tuple[int, ...] = ()
+    complete: bool = True  # every process on the host could be searched
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class IpcFacts:
     """A semaphore or message queue of System V that a thread waits for. Pids are 0 if they cannot be seen from here.
 

@@ -49,8 +49,8 @@ class NamedValue:
     rank).
 
     `function` is the Python frame's qualified name. Only names listed in the collectors' tables are ever
-    read. Of an object there are its type and address, of a container also how many are in it, and of those
-    that were asked for the addresses (of a dict keys and values in turn; ints are themselves).
+    read. Of a float there are its millionths, of an object its type and address, of a container also how many are in
+    it, and of those that were asked for the addresses (of a dict keys and values in turn; ints are themselves).
     """
 
     function: str

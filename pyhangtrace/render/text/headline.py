@@ -80,6 +80,8 @@ def headline_title(report: Report) -> str:
     late = sorted({item.rank for item in (*named, *parties) if item.rank is not None})
     if named and waiting and len(late) > 1:
         return f"{numbers(late, 'rank')} keep {who} waiting"
+    if named and verdict.state is State.ENDED:
+        return f"{_name(report, named[0])} has ended, a part of the server"
     if named:
         first = _name(report, named[0])
         others = {victim.pid for victim in verdict.victims} - {named[0].pid}

@@ -231,6 +231,8 @@ def wait_words(wait: Wait, report: Report, *, known: Collection[int] = ()) -> st
             if thing.path
             else "waits for a lease"
         )
+    elif wait.kind is WaitKind.QUEUE and thing.name == _SHARED_QUEUE:
+        words = f"waits for a {_SHARED_QUEUE}{f', {clean(thing.path)}' if thing.path else ''}"
     elif named:
         words += f" {clean(named)}"
     elif thing.address and wait.kind is not WaitKind.GIL:
@@ -239,9 +241,14 @@ def wait_words(wait: Wait, report: Report, *, known: Collection[int] = ()) -> st
         words += f" (fd {thing.fd})"
     if not holder:
         return words
-    other_end = wait.kind in (WaitKind.PIPE, WaitKind.SOCKET, WaitKind.POLL)
+    other_end = wait.kind in (WaitKind.PIPE, WaitKind.SOCKET, WaitKind.POLL) or bool(
+        wait.kind is WaitKind.QUEUE and thing.path
+    )
     also = "".join(f" ({line})" for line in wait.evidence if line.endswith(_OTHERS_HAVE_IT))
     return f"{words}, {'other end with' if other_end else 'held by'} {holder}{also}"
+
+
+_SHARED_QUEUE = "queue in shared memory"
 
 
 def is_full(wait: Wait) -> bool:

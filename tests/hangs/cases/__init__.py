@@ -12,6 +12,7 @@ from tests.hangs.cases import (
     mpi,
     mpich,
     multiproc,
+    servers,
     timed,
 )
 from tests.hangs.facts import Case
@@ -28,6 +29,7 @@ CASES: tuple[Case, ...] = (
     *mpi.CASES,
     *mpich.CASES,
     *frameworks.CASES,
+    *servers.CASES,
     *controls.CASES,
 )
 

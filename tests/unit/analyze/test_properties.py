@@ -233,8 +233,12 @@ def test_who_is_accused_is_on_the_chain(evidence: Evidence) -> None:
     on_chain = {waits[one].pid for one in (*verdict.chain, *verdict.cycle)}
     led_to = {holder.pid for one in verdict.chain for holder in waits[one].candidates}
     led_to |= {wait.holder.pid for one in verdict.chain if (wait := waits[one]).holder is not None}
+    over = {process.pid for process in report.processes if process.state in ("Z", "X", "gone")}
     for who in verdict.culprits:
-        if who.part is Part.CULPRIT and who.pid is not None:
+        if verdict.state is State.ENDED:
+            # Nobody waits for it, and it waits for nothing any more.
+            assert who.pid in over
+        elif who.part is Part.CULPRIT and who.pid is not None:
             # One of several missing ranks is beside the chain, but a candidate of a wait on it.
             assert who.pid in on_chain | led_to
     if verdict.state in (State.RUNNING, State.IDLE):

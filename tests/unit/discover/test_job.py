@@ -317,6 +317,42 @@ def test_sglang(host: Host, asked: int) -> None:
     assert ranks(identities) == {601: 0, 602: 1}
 
 
+@pytest.mark.parametrize("asked", [650, 651, 652, 653, 654, 655, 656])
+def test_a_server_in_parts_is_found_from_each(host: Host, asked: int) -> None:
+    host.add(650, 50, "python", "my_service.py")
+    host.add(651, 650, *TRACKER)
+    host.add(652, 650, "prod::EngineCore_DP1", comm="prod::EngineCor")
+    host.add(653, 652, "prod::Worker_DP1_TP0", comm="prod::Worker_DP")
+    host.add(654, 652, *SPAWN)
+    host.add(655, 650, "prod::DPCoordinator", comm="prod::DPCoordin")
+    host.add(656, 650, "prod::APIServer_0", comm="prod::APIServer")
+    found = host.find(asked)
+    assert found.members == tuple(range(650, 657))
+    roles_of = {pid: one.role for pid, one in host.roles(asked).items()}
+    assert (roles_of[652], roles_of[653]) == (Role.ENGINE, Role.RANK)
+    assert host.roles(asked)[652].claims[0].coords == (("dp", 1),)
+    assert host.roles(asked)[652].claims[0].rank is None
+
+
+@pytest.mark.parametrize(
+    ("comm", "role"),
+    [
+        ("sglang::detoken", Role.DETOKENIZER),
+        ("sglang::schedul", Role.SCHEDULER),
+        ("VLLM::EngineCor", Role.ENGINE),
+        ("VLLM::Worker_TP", Role.RANK),
+        ("sglang::data_pa", Role.OTHER),
+        ("python", Role.OTHER),
+    ],
+)
+def test_what_a_part_of_a_server_was_is_known_when_only_its_name_is_left(
+    host: Host, comm: str, role: Role
+) -> None:
+    host.add(600, 50, "python", "-m", "sglang.launch_server")
+    host.add(601, 600, comm=comm)
+    assert host.roles(600)[601].role is role
+
+
 def test_a_title_with_several_coordinates_is_no_rank(host: Host) -> None:
     host.add(600, 50, "python", "-m", "sglang.launch_server")
     host.add(601, 600, "sglang::scheduler_DP1_PP0_TP3", comm="sglang::schedul")
