@@ -9,12 +9,12 @@ same place, nobody can be named.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from pyhangtrace.analyze import nccl
 from pyhangtrace.analyze.blocked import CONNECT, GROUP_KINDS, Blocked, Standing, changed
-from pyhangtrace.analyze.calls import LEFT_EARLY, MPI_WAIT, Meaning, gloo_work, has_stack, recognise
+from pyhangtrace.analyze.calls import LEFT_EARLY, MPI_WAIT, Meaning, gloo_work, recognise
 from pyhangtrace.analyze.components import leading_to
 from pyhangtrace.analyze.fronts import front
 from pyhangtrace.analyze.group_match import match_group
@@ -25,6 +25,7 @@ from pyhangtrace.analyze.process_groups import Group, Groups, Place, awaited, co
 from pyhangtrace.analyze.process_groups import groups_of as process_groups
 from pyhangtrace.analyze.progress import Progress, is_ready
 from pyhangtrace.analyze.scene import Key, Scene
+from pyhangtrace.analyze.unseen import unseen, withhold
 from pyhangtrace.model.kinds import Confidence, Edge, Kind, Role, WaitKind
 from pyhangtrace.model.report import Collective, Mismatched
 from pyhangtrace.model.threads import ThreadSample
@@ -78,11 +79,10 @@ def match(scene: Scene, waits: Mapping[Key, Blocked]) -> Matched:
         backend = (call.backend if call is not None else None) or "unknown"
         by_group.setdefault((places[key].group, backend == "mpi"), backend)
     elsewhere = frozenset(key[0] for key in places)
-    # Who polls in MPI is on the CPU as who works is: without its stack it may be either.
-    unseen = _without_stack(scene)
+    hidden = unseen(scene, done, scene.threads if of_group else ())
     inside = _running_inside(scene, done)
     for (group, is_mpi), backend in sorted(by_group.items()):
-        uncertain = (open_ones - elsewhere) | inside | (unseen if is_mpi else set())
+        uncertain = (open_ones - elsewhere) | inside | hidden.for_("mpi" if is_mpi else None)
         # Who expects messages of a collective has come to one, wherever it is now.
         uncertain |= {
             pid
@@ -92,12 +92,16 @@ def match(scene: Scene, waits: Mapping[Key, Blocked]) -> Matched:
         match_group(scene, groups[is_mpi], done, places, group, backend, uncertain, found)
     for (backend, _thing), keys in sorted(by_object.items(), key=lambda item: (item[0][0], item[1])):
         if any(scene.who.rank(key[0]) is not None for key in keys):
-            parted = _match_ranks(scene, done, backend, keys, found, elsewhere | inside, unseen) or parted
+            parted = (
+                _match_ranks(scene, done, backend, keys, found, elsewhere | inside, hidden.for_(backend))
+                or parted
+            )
         else:
-            parted = _match_processes(scene, done, backend, keys, found) or parted
+            parted = _match_processes(scene, done, backend, keys, found, hidden.in_python) or parted
     _match_p2p(scene, done, of_group, groups)
     _withhold_unproven(scene, done, of_group)
     _match_rendezvous(scene, done, of_group)
+    withhold(scene, done, of_group, found, hidden)
     parted = nccl.match(scene, done, found) or parted
     return Matched(waits=done, collectives=tuple(found), parted=parted)
 
@@ -202,7 +206,7 @@ def _match_ranks(
     keys: Sequence[Key],
     found: list[Collective],
     elsewhere: Collection[int],
-    unseen: Collection[int],
+    hidden: Collection[int],
 ) -> Kind | None:
     by_op: dict[str, list[Key]] = {}
     for key in keys:
@@ -215,8 +219,7 @@ def _match_ranks(
     ranks = {key: scene.who.rank(key[0]) for key in keys}
     inside = {rank for rank in ranks.values() if rank is not None}
     world = _world(scene)
-    if backend == "mpi":
-        aside |= {rank for pid in unseen if (rank := scene.who.rank(pid)) is not None}
+    aside |= {rank for pid in hidden if (rank := scene.who.rank(pid)) is not None}
     outside = tuple(rank for rank in world if rank not in inside and rank not in aside)
     stopped_inside = _stopped_inside(scene, waits)
     # No frame says which group a call is for; with more than one, members are only those that are seen in it.
@@ -286,16 +289,6 @@ def _match_ranks(
                 standing=Standing.FIRM if outside or (all_seen and not aside) else Standing.OPAQUE,
             )
     return parted
-
-
-def _without_stack(scene: Scene) -> set[int]:
-    """Processes whose main thread runs, and no look has met it with a stack."""
-    found = set()
-    for threads in scene.threads.values():
-        samples = scene.samples[threads[0]]
-        if is_ready(samples[-1]) and not any(has_stack(sample) for sample in samples):
-            found.add(threads[0][0])
-    return found
 
 
 def _running_inside(scene: Scene, waits: Mapping[Key, Blocked]) -> set[int]:
@@ -371,7 +364,12 @@ def _stopped_inside(scene: Scene, waits: Mapping[Key, Blocked]) -> tuple[int, ..
 
 
 def _match_processes(
-    scene: Scene, waits: dict[Key, Blocked], backend: str, keys: Sequence[Key], found: list[Collective]
+    scene: Scene,
+    waits: dict[Key, Blocked],
+    backend: str,
+    keys: Sequence[Key],
+    found: list[Collective],
+    hidden: Set[int],
 ) -> Kind | None:
     # Without ranks the members of a barrier are brothers: children of one parent, one of which is elsewhere.
     inside = {key[0] for key in keys}
@@ -391,6 +389,7 @@ def _match_processes(
         and "resource_tracker" not in scene.processes[pid].title
     )
     counted = len(parties) == 1 and parties == {len(inside) + len(brothers)}
+    counted = counted and hidden.isdisjoint(brothers)
     fronts = tuple(front(scene, waits, pid) for pid in brothers)
     left = left_early(scene, fronts, together=True)
     goal = tuple(key for key in fronts if key not in left)

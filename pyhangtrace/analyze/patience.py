@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pyhangtrace.analyze.blocked import Blocked, asks_for_lock
-from pyhangtrace.analyze.calls import has_stack
 from pyhangtrace.analyze.fates import Judged
 from pyhangtrace.analyze.finding import Finding
 from pyhangtrace.analyze.holders import STALE_AFTER_S
-from pyhangtrace.analyze.progress import GOES_ON, SETTLED_S, Progress, is_ready
+from pyhangtrace.analyze.progress import GOES_ON, SETTLED_S, Progress
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.analyze.steps import between
+from pyhangtrace.analyze.unseen import is_met_blind
 from pyhangtrace.model.kinds import State, WaitKind
 
 _LOCKS = frozenset({WaitKind.MUTEX, WaitKind.RWLOCK, WaitKind.PYTHON_LOCK})
@@ -38,12 +38,9 @@ def patience(scene: Scene, waits: dict[Key, Blocked], judged: Judged, finding: F
 
 
 def _any_unsampled(scene: Scene, waits: Mapping[Key, Blocked]) -> bool:
-    return any(
-        len(samples) <= _LOOKS_IN_PASSING
-        and key in waits
-        and waits[key].service is None
-        and is_ready(samples[-1])
-        and not any(map(has_stack, samples))
+    native = bool(scene.evidence.looks[-1].mpi)
+    return len(scene.evidence.looks) <= _LOOKS_IN_PASSING and any(
+        is_met_blind(samples[-1], native=native) and key in waits and waits[key].service is None
         for key, samples in scene.samples.items()
     )
 

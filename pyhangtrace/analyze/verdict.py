@@ -21,10 +21,11 @@ from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.analyze.servers import broken_part, looks_for_requests
 from pyhangtrace.analyze.services import LAUNCHER
 from pyhangtrace.analyze.working import (
-    anything_moves,
     busy,
     is_idle,
     late,
+    may_poll,
+    movers,
     short,
     straggler,
     throttled,
@@ -103,7 +104,11 @@ def _find(case: Case, scene: Scene, matched: Matched, judged: Judged) -> Finding
     if circle:
         # That others move says nothing of those that only somebody else can let go.
         return undecided(case, circle)
-    if anything_moves(case) or steps.taken(scene, waits):
+    moving = movers(case)
+    taken = steps.taken(scene, waits)
+    if moving and not taken and len(scene.who.pid_of_rank) > 1 and may_poll(case, moving):
+        return Finding(state=State.UNKNOWN, cause=Kind.UNKNOWN, chain=tuple(moving[:1]))
+    if moving or taken:
         # A lock between processes that is not given back soon is worth more time.
         kept = [key for key in standing if waits[key].kind is WaitKind.FILE_LOCK]
         if looks_for_requests(case):

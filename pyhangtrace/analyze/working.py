@@ -22,6 +22,7 @@ from pyhangtrace.analyze.outside import keeps_time
 from pyhangtrace.analyze.progress import GOES_ON, SETTLED_S, Progress
 from pyhangtrace.analyze.scene import Key
 from pyhangtrace.analyze.states import throttled_share
+from pyhangtrace.analyze.unseen import tells
 from pyhangtrace.model.kinds import Confidence, Edge, Kind, Part, Role, State, WaitKind
 from pyhangtrace.model.programs import is_shell
 
@@ -403,15 +404,30 @@ def _naps_unseen(case: Case, key: Key) -> bool:
     return sample.nap_unread or (sample.moved and not told)
 
 
-def anything_moves(case: Case) -> bool:
-    """Whether a thread with work of its own runs or moved."""
+def movers(case: Case) -> list[Key]:
+    """Threads with work of their own that run or moved."""
+    found = []
     for key, wait in case.waits.items():
         process = case.scene.processes.get(key[0])
         if wait.service is not None or process is None or process.role is Role.OUTSIDER:
             continue
         share = (case.scene.thread_cpu_s(key) or 0.0) / (case.scene.evidence.window_s or 1.0)
-        if wait.progress is Progress.RUNNING or (wait.progress is Progress.MOVING and share > _MOVING_SHARE):
-            return True
-        if wait.progress is Progress.MOVING and wait.kind in GROUP_KINDS:
-            return True
-    return False
+        works = wait.progress is Progress.MOVING and share > _MOVING_SHARE
+        of_group = wait.progress is Progress.MOVING and wait.kind in GROUP_KINDS
+        if wait.progress is Progress.RUNNING or works or of_group:
+            found.append(key)
+    return found
+
+
+def may_poll(case: Case, keys: Sequence[Key]) -> bool:
+    """Whether those who move may all be ranks that wait for each other and look again and again: none was seen.
+
+    Without a stack nothing tells their calls from work, unless messages are seen to come.
+    """
+    scene = case.scene
+    return all(
+        scene.who.rank(key[0]) is not None
+        and not scene.mpi_moves(key[0])
+        and not any(tells(sample, native=False) for sample in scene.samples[key])
+        for key in keys
+    )

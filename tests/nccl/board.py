@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
 import tempfile
 import time
@@ -62,6 +63,8 @@ def try_hang(hang: Hang, runtime: Runtime) -> Row:
                 judgement = judge(report, stage.case.facts, stage.members, descendants)
         except NotReached as problem:
             return Row(hang=hang, words=str(problem))
+        except subprocess.TimeoutExpired as problem:
+            return Row(hang=hang, words=f"the look was not over after {problem.timeout:.0f} s")
     return Row(
         hang=hang,
         outcome=judgement.outcome,
