@@ -6,6 +6,7 @@ call of the others as well as anywhere else: there it is not missing, and it is 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -21,6 +22,8 @@ from pyhangtrace.model.ranks import fold
 from pyhangtrace.model.report import Collective
 from pyhangtrace.model.threads import ThreadSample
 
+# Calls of MPI that return at once, whether or not what they ask for has come.
+_ASKS_MPI = re.compile(r"P?MPI_(Test(all|any|some)?|Iprobe|Improbe|Request_get_status)\b")
 # What it sleeps in is told by the kernel, whatever its stack lacks.
 _KNOWN_ASLEEP = frozenset({Standing.FIRM, Standing.TIMER})
 
@@ -112,6 +115,8 @@ def _is_hidden(scene: Scene, wait: Blocked, *, native: bool) -> bool:
     if wait.progress is Progress.UNMOVED and wait.standing in _KNOWN_ASLEEP:
         return False
     samples = scene.samples[wait.key]
+    if native and any(map(_asks_mpi, samples)):
+        return True
     told = next((sample for sample in reversed(samples) if tells(sample, native=native)), None)
     if told is None:
         return True
@@ -125,3 +130,8 @@ def _is_in_call(sample: ThreadSample) -> bool:
         for frames in (sample.frames, sample.unmerged_python, sample.unmerged_native)
         if frames
     )
+
+
+def _asks_mpi(sample: ThreadSample) -> bool:
+    """Whether it looks for the end of what it has begun before, which may be the operation of the others."""
+    return any(_ASKS_MPI.match(frame.function) for frame in (*sample.frames, *sample.unmerged_native))

@@ -34,7 +34,7 @@ def _is_of_mpi(frame: Frame) -> bool:
 def mpi_task(
     state: HelperState, pids: Sequence[int], argument: Any, progress: Progress
 ) -> Iterator[tuple[int, Any]]:
-    """Task: communicators and a digest of the message counters per pid; nothing for who runs neither of them."""
+    """Task: `MpiFacts`, or what MPICH's memory says, per pid; nothing for who runs neither of them."""
     engine = native_engine(state)
     for pid in pids:
         progress(pid)
@@ -42,10 +42,12 @@ def mpi_task(
         symbols = open_mpi.symbols_of(engine, pid)
         if symbols is not None:
             yield pid, open_mpi.read(pid, memory, symbols)
-        elif (facts := mpich.find(pid, memory, proc_root=state.proc_root)) is not None:
-            yield pid, facts
+        elif (found := mpich.find(pid, memory, proc_root=state.proc_root)) is not None:
+            yield pid, found
 
 
 def collect(reader: GuardedReader, pids: Sequence[int], *, deadline_s: float) -> dict[int, MpiFacts]:
     """What there is of each process."""
-    return dict(reader.run(MPI_TASK, pids, None, deadline_s=deadline_s).values) if pids else {}
+    found = reader.run(MPI_TASK, pids, None, deadline_s=deadline_s).values if pids else {}
+    of_mpich = mpich.counted({pid: one for pid, one in found.items() if isinstance(one, mpich.Found)})
+    return {**found, **of_mpich}

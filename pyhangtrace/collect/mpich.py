@@ -2,7 +2,12 @@
 
 It keeps the first ones of each kind in arrays within itself: MPI_COMM_WORLD and MPI_COMM_SELF, and eight that are made
 later (src/include/mpir_objects.h, mpir_comm.h; seen in 4.0.2, 64-bit). None has a symbol outside of it. What tells them
-are their handles, which begin them, and their names. Nothing of how messages come or go is read.
+are their handles, which begin them, and their names.
+
+Messages are not numbered where a foreign eye finds it. But with UCX below (Debian's build), ranks of one host send them
+through memory that they share: each has a ring of its own in it, of which all others fill the entries (uct/sm/mm/base/
+mm_iface.h). Where every rank of the world has the rings of all others mapped, no message comes or goes that leaves them
+as they are; who polls only reads them.
 """
 
 from __future__ import annotations
@@ -10,8 +15,8 @@ from __future__ import annotations
 import os
 import re
 import struct
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from pyhangtrace.collect.memory import Read
 from pyhangtrace.collect.procfs import printable, read_bytes
@@ -37,8 +42,31 @@ _LINE = re.compile(
 )
 _LIBRARY = re.compile(rb"libmpi(ch|_\w+)?\.so")
 
+# Memory that UCX shares: of shm_open() and shmget().
+_SHARED = re.compile(
+    rb"(?P<low>[0-9a-f]+)-(?P<high>[0-9a-f]+) rw.s [0-9a-f]+ (?P<device>[0-9a-f:]+) (?P<inode>[0-9]+) +"
+    rb"/(dev/shm/ucx_shm_|SYSV)"
+)
+# A ring is of some pages; what is larger holds the contents of messages, which are told of in a ring.
+_LARGEST_RING = 1 << 20
+_MOST_OF_RINGS = 16 << 20
+
 #: Address and content.
 Part = tuple[int, bytes]
+#: Device and inode.
+File = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What the memory of one process says. `size` is that of the world; `rings` are those it has mapped, with a digest
+    of what is in them.
+    """
+
+    facts: MpiFacts
+    size: int | None = None
+    rings: frozenset[File] = frozenset()
+    digest: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,13 +78,55 @@ class _Communicator:
     for_itself: bool
 
 
-def find(pid: int, memory: Read, *, proc_root: str) -> MpiFacts | None:
-    """What its data says; None if it does not run MPICH."""
+def find(pid: int, memory: Read, *, proc_root: str) -> Found | None:
+    """What its memory says; None if it does not run MPICH."""
     for begin, content in _data(pid, memory, proc_root):
-        facts = read(pid, begin, content)
-        if facts is not None:
-            return facts
+        found = read(pid, begin, content)
+        if found is not None:
+            maps = read_bytes(f"{proc_root}/{pid}/maps") or b""
+            mapped = rings(maps)
+            pages = (span for _, low, high in mapped for span in _present(pid, low, high, proc_root))
+            return replace(found, rings=frozenset(file for file, *_ in mapped), digest=_digest(memory, pages))
     return None
+
+
+def rings(maps: bytes) -> list[tuple[File, int, int]]:
+    """Rings of UCX that a process has mapped, each once, in an order that all processes see."""
+    mapped: dict[File, tuple[int, int]] = {}
+    for match in filter(None, map(_SHARED.match, maps.split(b"\n"))):
+        low, high = int(match["low"], 16), int(match["high"], 16)
+        if high - low <= _LARGEST_RING:
+            mapped.setdefault((match["device"].decode(), int(match["inode"])), (low, high))
+    return [(file, *mapped[file]) for file in sorted(mapped)]
+
+
+def _digest(memory: Read, spans: Iterable[Sequence[int]]) -> int | None:
+    import hashlib  # loads OpenSSL, which only ranks of MPI need
+
+    digest = hashlib.blake2b(digest_size=8)
+    left = _MOST_OF_RINGS
+    for low, high in spans:
+        left -= high - low
+        content = memory(low, high - low) if left >= 0 else None
+        if content is None:
+            return None
+        digest.update(content)
+    return int.from_bytes(digest.digest(), "little") if left < _MOST_OF_RINGS else None
+
+
+def counted(found: Mapping[int, Found]) -> dict[int, MpiFacts]:
+    """With the digest of messages, for those of a world whose ranks are all here and share their rings.
+
+    One that has no ring in common with each of the others may send by other ways.
+    """
+    result = {}
+    for pid, one in found.items():
+        world = [other for other in found.values() if not one.rings.isdisjoint(other.rings)]
+        common = frozenset.intersection(one.rings, *(other.rings for other in world))
+        size = one.size or 0
+        whole = 1 < size == len(world) and all(other.size == size for other in world) and len(common) >= size
+        result[pid] = replace(one.facts, messages=one.digest if whole else None)
+    return result
 
 
 def _data(pid: int, memory: Read, proc_root: str) -> Iterator[Part]:
@@ -110,7 +180,7 @@ def _present(pid: int, low: int, high: int, proc_root: str) -> list[tuple[int, i
     return ranges
 
 
-def read(pid: int, begin: int, data: bytes) -> MpiFacts | None:
+def read(pid: int, begin: int, data: bytes) -> Found | None:
     """Of the library's data. No communicators where one is not understood, or may lie elsewhere."""
     for name_at in _all(data, WORLD.encode() + b"\0"):
         for at in _all(data, struct.pack("<I", _WORLD_HANDLE), name_at - _BEFORE_NAME, name_at):
@@ -119,7 +189,11 @@ def read(pid: int, begin: int, data: bytes) -> MpiFacts | None:
             if stride <= 0 or _handle(data, at + stride) != _SELF_HANDLE:
                 continue
             found = _communicators(begin, data, (at, at + stride), name_at - at, stride)
-            return MpiFacts(pid=pid, communicators=_facts(pid, found))
+            world = found[0] if found else None
+            return Found(
+                facts=MpiFacts(pid=pid, communicators=_facts(pid, found)),
+                size=world.size if world is not None and world.name == WORLD else None,
+            )
     return None
 
 

@@ -94,6 +94,12 @@ CASES = (
         "MPI_Test and a nap in turn for a message that a sleeping rank does not send",
         hung("p2p.unmatched", "timer", culprit=("rank1",)),
     ),
+    case(
+        "message-asked-for-at-once",
+        "MPI_Test without a nap for a message that a sleeping rank does not send; a third one is in MPI_Barrier",
+        ranks("message-asked-for-at-once", 3, rank1=Waits.SLEEP),
+        may_withhold(MISSING, "timer", culprit=("rank1",)),
+    ),
     asked(
         "barrier-beside-work",
         "MPI_Test of an MPI_Ibarrier, something else, and a nap in turn; another rank sleeps",

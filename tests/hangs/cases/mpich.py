@@ -1,9 +1,9 @@
-"""The programs of `mpi` under MPICH. What its messages do is not counted, so that where all poll nothing is decided."""
+"""The programs of `mpi` under MPICH. Whether messages come is seen; which communicator they are of is not."""
 
 from __future__ import annotations
 
 from tests.hangs.cases.mpi import LACKS, MISSING
-from tests.hangs.facts import Case, Facts, Program, Waits, busy, healthy, hung
+from tests.hangs.facts import Case, Facts, Program, Waits, busy, healthy, hung, may_withhold
 
 
 def ranks(kind: str, count: int, summary: str, facts: Facts, **members: Waits) -> Case:
@@ -24,9 +24,9 @@ def ranks(kind: str, count: int, summary: str, facts: Facts, **members: Waits) -
     )
 
 
-def undecided(kind: str, count: int, summary: str) -> Case:
-    """All poll: they may be getting on with each other."""
-    return ranks(kind, count, summary, healthy("unknown", "running"))
+def all_of(kind: str, count: int, summary: str, symptom: str, **facts: object) -> Case:
+    everybody = tuple(f"rank{rank}" for rank in range(count))
+    return ranks(kind, count, summary, hung(symptom, symptom, parties=everybody, **facts))
 
 
 CASES = (
@@ -65,8 +65,23 @@ CASES = (
         hung(MISSING, "timer", culprit=("rank1",), victims=("rank0", "rank2", "rank3")),
         rank1=Waits.SLEEP,
     ),
-    undecided("all-receive", 3, "all receive first, in a ring"),
-    undecided("other-operation", 3, "one is in MPI_Bcast, two in MPI_Allreduce"),
-    undecided("opposite-order", 2, "two ranks use two communicators in opposite order"),
-    undecided("full-speed", 3, "three ranks do two collectives in turn as fast as they can"),
+    all_of("all-receive", 3, "all receive first, in a ring", "p2p.cycle", cycle=True),
+    all_of("other-operation", 3, "one is in MPI_Bcast, two in MPI_Allreduce", "collective.op_mismatch"),
+    all_of(
+        "opposite-order",
+        2,
+        "two ranks use two communicators in opposite order",
+        "collective.none_completes",
+    ),
+    ranks(
+        "message-asked-for-at-once",
+        3,
+        "MPI_Test without a nap for a message that a sleeping rank does not send; a third one is in MPI_Barrier",
+        may_withhold(MISSING, "timer", culprit=("rank1",)),
+        rank1=Waits.SLEEP,
+    ),
+    ranks(
+        "messages-to-and-fro", 2, "two ranks send each other messages as fast as they can", healthy("running")
+    ),
+    ranks("full-speed", 3, "three ranks do two collectives in turn as fast as they can", healthy("running")),
 )

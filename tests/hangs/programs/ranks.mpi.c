@@ -173,6 +173,19 @@ static void message_asked_for(void) {
   ask_for(&request);
 }
 
+/* A message that rank 1 does not send, asked for without a nap, while rank 2 is in a barrier. */
+static void message_asked_for_at_once(void) {
+  MPI_Request request;
+  int done = 0;
+  if (rank == 1) sleep_instead();
+  announce(role());
+  if (rank == 0) {
+    MPI_Irecv(in, 16, MPI_DOUBLE, 1, 5, MPI_COMM_WORLD, &request);
+    while (!done) MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
 /* Healthy: who has begun a barrier does something else meanwhile, between naps. */
 static void barrier_beside_work(void) {
   MPI_Request request;
@@ -223,6 +236,7 @@ static const struct {
     {"two-roots", two_roots},
     {"barrier-asked-for", barrier_asked_for},
     {"message-asked-for", message_asked_for},
+    {"message-asked-for-at-once", message_asked_for_at_once},
     {"barrier-beside-work", barrier_beside_work},
     {"round-by-the-clock", round_by_the_clock},
     {"full-speed", full_speed},

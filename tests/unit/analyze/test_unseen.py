@@ -215,3 +215,10 @@ def test_ranks_that_run_unseen_may_poll_for_each_other() -> None:
     assert analyze(looked(blind, blind)).verdict.state is State.UNKNOWN
     seen = [awake(100, [b.py("step")]), awake(101)]
     assert analyze(looked(seen, seen)).verdict.state is State.RUNNING
+
+
+def test_who_asks_mpi_for_the_end_of_what_it_began_may_have_come() -> None:
+    asks = b.running(100, frames=(b.native("PMPI_Test", "libmpi.so.40"), *IN_NATIVE))
+    threads = [asks, b.asleep(101, seconds=3600), b.running(102, frames=IN_MPI)]
+    report = analyze(looked(threads, [b.running(100, frames=IN_NATIVE), *threads[1:]], mpi=True))
+    assert ([who.rank for who in report.verdict.culprits], missing(report)) == ([1], {1})
