@@ -99,6 +99,7 @@ def _without_folders(text: str) -> str:
         (re.escape(str(Path(__file__).parents[2])), "/opt/pyhangtrace"),
         (r"/[^\" ]*/\.pyenv/versions/[^/\" ]+", "/opt/python"),
         (r"/[^\" ]*/engines-[a-z0-9_]{8}(?=/|\"|$)", "/run/server"),
+        (re.escape(str(Path.home())) + "(?=/)", "/home/user"),
     ):
         text = re.sub(pattern, name, text)
     return text

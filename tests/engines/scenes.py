@@ -83,18 +83,19 @@ def _by_peer(symptom: str | tuple[str | None, ...] | None, **facts: object) -> F
 
 def _silent_after_loading(name: str, *, ranks: int, stuck: int, mappings: int) -> Scene:
     """All ranks map the same weights, which makes the sum of their resident sets bigger than the host's memory; what
-    stops them is a thread of one rank that holds a lock and reads from a pipe.
+    stops them is a thread of one rank that holds a lock while it waits for a storage that does not answer.
     """
     rank = f"rank{stuck}"
     prefetch = f"{rank}.prefetch"
     others = {f"rank{each}": FUTEX for each in range(ranks) if each != stuck}
     return _sglang(
         name,
-        f"silent after weight loading: a thread of rank {stuck} holds a lock and reads from a pipe",
+        f"silent after weight loading: a thread of rank {stuck} holds a lock and waits for a silent storage",
         hung(
             (MISSING, "rendezvous.missing_rank"),
-            ("lock.held", "ipc.peer_silent", "ipc.no_eof"),
+            ("ipc.peer_silent", "lock.held"),
             culprit=(rank, prefetch),
+            may_name=("peer",),
             missing=frozenset({stuck}),
             holder=rank,
             memory=frozenset({"rss_illusion"}),
@@ -104,6 +105,7 @@ def _silent_after_loading(name: str, *, ranks: int, stuck: int, mappings: int) -
         "barrier_after_load",
         hang=f"load:{stuck}:lock",
         waits={**others, rank: FUTEX, prefetch: Waits.READ},
+        beside=("peer",),
         ranks=ranks,
         roles={"server": "launcher", **{f"rank{each}": "scheduler" for each in range(ranks)}},
         weights_gb=3.0,
@@ -211,6 +213,20 @@ SCENES: tuple[Scene, ...] = (
         "serving",
         serving=("stop detokenizer", "ask in vain"),
         waits={"detokenizer": Waits.STOPPED},
+    ),
+    _sglang(
+        "detokenizer-killed",
+        "the detokenizer was killed; the server notices and ends within seconds",
+        Facts(
+            state=frozenset({"hung", "ended", "unknown"}),
+            cause=frozenset({"peer.exited", "worker.dead", "peer.oom_killed"}),
+            culprit=("detokenizer",),
+        ),
+        "serving",
+        None,
+        serving=("kill detokenizer",),
+        waits={"detokenizer": Waits.ENDED},
+        ends=True,
     ),
     _sglang(
         "scheduler-stopped",

@@ -124,12 +124,10 @@ def _told(scene: Scene, scratch: Path, model: Path, stack: ExitStack) -> dict[st
     """Environment of the server."""
     cache = scratch / "kernels"
     cache.mkdir()
-    os.mkfifo(scratch / "prefetch")
     env = {
         "HANGS_ANNOUNCE": str(scratch / "announce"),
         "ENGINE_HANG": scene.hang,
         "ENGINE_ARMED": str(scratch / "armed"),
-        "ENGINE_PIPE": str(scratch / "prefetch"),
         "ENGINE_CACHE_LOCK": str(cache / "kernels.lock"),
         "TORCH_EXTENSIONS_DIR": str(cache),
         **scene.env,

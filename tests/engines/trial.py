@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from tests.engines import venvs
+from tests.engines.recorded import below
 from tests.engines.scenes import Scene
 from tests.engines.stage import Played, harm_done, members_as_json, played
 from tests.engines.verdicts import Verdict, verdict
 from tests.hangs.attach import tool
-from tests.hangs.processes import descendants
 
 ATTACH_DEADLINE_S = 120.0
 
@@ -66,7 +66,7 @@ def try_scene(scene: Scene, *, keep: Path | None = None) -> Result:
             Path(f"{stem}.run.json").write_text(json.dumps(run, indent=1))
         return Result(
             scene=scene,
-            verdict=verdict(report, scene, stage.members, descendants),
+            verdict=verdict(report, scene, stage.members, lambda pid: below(report, pid)),
             wall_s=wall,
             cpu_s=after.children_user + after.children_system - before.children_user - before.children_system,
             started_s=stage.started_s,

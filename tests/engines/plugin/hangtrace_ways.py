@@ -45,15 +45,16 @@ def _peer(_rank: int) -> None:
 
 
 def _lock(rank: int) -> None:
-    """A thread that prefetches holds a lock and reads from a pipe; the main thread wants the lock."""
+    """A thread that fetches the next shard holds a lock, and the storage does not answer; the main thread wants the
+    lock.
+    """
     mine, held = threading.RLock(), threading.Event()
 
     def prefetch() -> None:
         with mine:
             announce.member(f"rank{rank}.prefetch")
             held.set()
-            fd = os.open(os.environ["ENGINE_PIPE"], os.O_RDWR)
-            os.read(fd, 1)
+            _peer(rank)
 
     threading.Thread(target=prefetch, name="prefetch", daemon=True).start()
     held.wait()
@@ -84,7 +85,7 @@ def _compile(_rank: int) -> None:
     """Compiles a kernel when it is first needed, and that takes long."""
     from torch.utils.cpp_extension import load_inline
 
-    # The compiler has this computed before it is done: some minutes.
+    # The compiler has this computed before it is done, which takes half a minute and half a gigabyte.
     source = """
         #include <torch/extension.h>
         constexpr unsigned long steps(unsigned long n) {
@@ -92,7 +93,7 @@ def _compile(_rank: int) -> None:
             for (unsigned long i = 0; i < n; ++i) hash = hash * 31 + i;
             return hash;
         }
-        static_assert(steps(200000000) != 0);
+        static_assert(steps(5000000) != 0);
     """
     folder = os.path.dirname(os.environ["ENGINE_CACHE_LOCK"])
     load_inline(
