@@ -191,7 +191,7 @@ class Findings:
         return replace(
             self.facts[pid],
             role=Role.OUTSIDER if pid in self.outsiders else identity.role,
-            claims=tuple(identity.claims),
+            claims=(*identity.claims, *([self.groups.places[pid]] if pid in self.groups.places else ())),
             identity=identity.variables,
             limits=identity.limits,
             modules=self.host.frameworks.get(pid, ()) if self.host else (),

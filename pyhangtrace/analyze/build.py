@@ -162,7 +162,7 @@ def _process(
         rank=identity.rank,
         local_rank=identity.local_rank,
         coords=coords,
-        rank_from=identity.sources,
+        rank_from=tuple(dict.fromkeys((*identity.sources, *identity.placed_by))),
         role=process.role,
         title=process.title,
         state="gone"

@@ -37,6 +37,7 @@ class Identity:
     local_rank: int | None = None
     coords: tuple[tuple[str, int], ...] = ()
     sources: tuple[str, ...] = ()
+    placed_by: tuple[str, ...] = ()  # what the coordinates are known from
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,8 +167,9 @@ def _zombies(evidence: Evidence, by_pid: Mapping[int, Identity]) -> tuple[int, .
 def _merge(process: ProcessFacts, notes: list[Coverage]) -> Identity:
     claims = tuple(claim for claim in process.claims if claim.source not in _WEAK_SOURCES)
     coords = _coords(claims)
+    placed_by = tuple(dict.fromkeys(claim.source for claim in claims if claim.coords)) if coords else ()
     if process.role in _NOT_RANKS:
-        return Identity(coords=coords)
+        return Identity(coords=coords, placed_by=placed_by)
     said: dict[int, list[str]] = {}
     for claim in claims:
         if claim.rank is not None and claim.rank >= 0:
@@ -177,11 +179,17 @@ def _merge(process: ProcessFacts, notes: list[Coverage]) -> Identity:
     if len(said) > 1:
         words = ", ".join(f"{rank} ({'; '.join(sources)})" for rank, sources in sorted(said.items()))
         notes.append(_conflict(f"pid {process.pid} has more than one rank: {words}"))
-        return Identity(local_rank=local_rank, coords=coords)
+        return Identity(local_rank=local_rank, coords=coords, placed_by=placed_by)
     if not said:
-        return Identity(local_rank=local_rank, coords=coords)
+        return Identity(local_rank=local_rank, coords=coords, placed_by=placed_by)
     rank, sources = next(iter(said.items()))
-    return Identity(rank=rank, local_rank=local_rank, coords=coords, sources=tuple(dict.fromkeys(sources)))
+    return Identity(
+        rank=rank,
+        local_rank=local_rank,
+        coords=coords,
+        sources=tuple(dict.fromkeys(sources)),
+        placed_by=placed_by,
+    )
 
 
 def _coords(claims: tuple[RankClaim, ...]) -> tuple[tuple[str, int], ...]:
@@ -206,7 +214,7 @@ def _settle_duplicates(evidence: Evidence, by_pid: dict[int, Identity], notes: l
         for pid in pids:
             if len(eldest) != 1 or pid != eldest[0]:
                 who = by_pid[pid]
-                by_pid[pid] = Identity(local_rank=who.local_rank, coords=who.coords)
+                by_pid[pid] = replace(who, rank=None, sources=())
         if len(eldest) != 1:
             notes.append(_conflict(f"rank {rank} is claimed by pids {', '.join(map(str, eldest or pids))}"))
 

@@ -59,8 +59,9 @@ def broken_part(case: Case) -> Finding | None:
 
 
 def _is_part(process: ProcessFacts) -> bool:
+    """By its title; of a rank that has ended nothing is left of that, and a failure is one whatever it served."""
     worker = process.role is Role.RANK and any(claim.source == _TITLE for claim in process.claims)
-    return process.role in _PARTS or worker
+    return process.role in _PARTS or worker or (process.role is Role.RANK and bool(process.exit_code))
 
 
 def unread_by(scene: Scene, pid: int) -> tuple[int, ...]:

@@ -12,10 +12,11 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pyhangtrace.collect import flight_recorder
+from pyhangtrace.collect import coordinators, flight_recorder
 from pyhangtrace.collect.flight_recorder import NEVER_MADE, READ, Recorder
 from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
 from pyhangtrace.collect.memory import Read, cpp_string, of_process
@@ -24,6 +25,7 @@ from pyhangtrace.collect.stacks import native_engine
 from pyhangtrace.model.evidence import SourceStatus
 from pyhangtrace.model.groups import GroupWait, PendingOperation, ProcessGroupFacts
 from pyhangtrace.model.kinds import SourceState
+from pyhangtrace.model.processes import RankClaim
 from pyhangtrace.model.recorders import RecordedOperation
 from pyhangtrace.model.threads import ThreadSample
 
@@ -62,7 +64,7 @@ def takes_part(samples: Iterable[ThreadSample]) -> bool:
 def process_groups_task(
     state: HelperState, pids: Sequence[int], argument: Any, progress: Progress
 ) -> Iterator[tuple[int, Any]]:
-    """Task: (groups of the process, why its flight recorders do not tell all) per pid."""
+    """Task: (groups of the process, why its flight recorders do not tell all, its place on the axes) per pid."""
     engine = native_engine(state)
     for pid in pids:
         progress(pid)
@@ -76,19 +78,28 @@ def process_groups_task(
             recorders = flight_recorder.read(engine, pid)
             groups = with_operations(groups, recorders, now_ns=time.time_ns())
             problems = flight_recorder.problems(recorders)
-        yield pid, (groups, problems)
+        place = coordinators.claim(partial(_globals, engine, pid)) if groups else None
+        yield pid, (groups, problems, place)
+
+
+def _globals(engine: Any, pid: int, module: str, names: Sequence[str]) -> Sequence[PythonValue]:
+    found: Sequence[PythonValue] = engine.python_globals(
+        pid, module, list(names), most_items=_MOST_MEMBERS, most_values=_MOST_VALUES
+    )
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
     """The groups, by pid and name, what became of the flight recorder, and what threads wait for in them. They were
-    read `after` so many looks.
+    read `after` so many looks. `places` are where members are on the axes of an engine.
     """
 
     groups: tuple[ProcessGroupFacts, ...] = ()
     coverage: tuple[SourceStatus, ...] = ()
     waits: tuple[GroupWait, ...] = ()
     after: int = 0
+    places: Mapping[int, RankClaim] = field(default_factory=dict)
 
 
 def collect(
@@ -109,7 +120,7 @@ def collect(
     answers = reader.run(PROCESS_GROUPS_TASK, members, None, deadline_s=deadline_s)
     groups = [group for pid in sorted(answers.values) for group in answers.values[pid][0]]
     problems = sorted(
-        {*answers.problems.values()}.union(*(problems for _, problems in answers.values.values()))
+        {*answers.problems.values()}.union(*(problems for _, problems, _ in answers.values.values()))
     )
     status = SourceStatus(
         source=SOURCE,
@@ -117,7 +128,8 @@ def collect(
         reason="; ".join(problems) or ("" if groups else "no process group was found in memory"),
         fix="start the job with TORCH_FR_BUFFER_SIZE=2000" if flight_recorder.OFF in problems else "",
     )
-    return Found(groups=tuple(groups), coverage=(status,), after=after)
+    places = {pid: found[2] for pid, found in answers.values.items() if found[2] is not None}
+    return Found(groups=tuple(groups), coverage=(status,), after=after, places=places)
 
 
 def _state(groups: Iterable[ProcessGroupFacts], problems: Collection[str]) -> SourceState:

@@ -19,6 +19,7 @@ import announce
 import setproctitle
 import zmq
 import zmq.asyncio
+from vllm.distributed import parallel_state
 from vllm.distributed.device_communicators.shm_broadcast import MessageQueue
 
 SIZE = 2
@@ -34,6 +35,7 @@ class WorkerProc:
         self.rank, self.how, self.steps, self.dist, self.torch = rank, how, 0, dist, torch
         dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=SIZE)
         dist.barrier()
+        parallel_state.initialize_model_parallel(rank, SIZE)
         setproctitle.setproctitle(f"VLLM::Worker_TP{rank}")
         self.commands = MessageQueue(handle=handle, reader=rank)
         self.answers = MessageQueue(address=f"ipc://{folder}/answer{rank}") if rank == 0 else None

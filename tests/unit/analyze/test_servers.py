@@ -286,6 +286,17 @@ def test_a_part_that_has_ended_is_told() -> None:
     assert "was killed by signal 9" in verdict.summary
 
 
+@pytest.mark.parametrize(("code", "state"), [(9, State.ENDED), (0, State.IDLE)])
+def test_a_worker_that_was_killed_is_told_by_its_cut_name(code: int, state: State) -> None:
+    worker = b.process(
+        DETOKENIZER, role=Role.RANK, comm="VLLM::Worker_TP", title="", state="Z", exit_code=code
+    )
+    looks = [seeks("Scheduler.recv_requests") for _ in range(2)]
+    verdict = sglang(*looks, more=[worker]).verdict
+    assert verdict.state is state
+    assert [who.pid for who in verdict.culprits] == ([DETOKENIZER] if code else [])
+
+
 def test_a_stopped_helper_of_no_part_is_nobodys_business() -> None:
     other = b.process(DETOKENIZER, title="python helper.py", state="T")
     looks = [[*seeks("Scheduler.recv_requests"), b.stopped(DETOKENIZER)] for _ in range(2)]
