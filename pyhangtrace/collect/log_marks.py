@@ -1,4 +1,4 @@
-"""How far a job has come by its own log, where standard output or standard error leads to a file.
+"""How far a job has come by its own log, where standard output or standard error leads to a file or to the journal.
 
 Only the end of the file is read, and of it only what the patterns below find is kept: logs hold what users asked.
 """
@@ -11,8 +11,10 @@ import stat
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from pyhangtrace.collect import journal
 from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
 from pyhangtrace.model.logs import LogMark
 
@@ -86,7 +88,13 @@ def log_marks_task(
     """Task: of each log of each pid (device and inode, last mark or None); `argument` is how long each has run."""
     for pid in pids:
         progress(pid)
-        logs = log_tails(f"{state.proc_root}/{pid}", argument[pid])
+        folder = f"{state.proc_root}/{pid}"
+        logs = log_tails(folder, argument[pid])
+        written = journal.run_of(folder) if not logs else None
+        if written is not None:
+            stream, run = written
+            text = state.keep(f"journal of {run}", partial(journal.tail, run))
+            logs = [Log(stream, 0.0, text)]
         yield pid, tuple({log.file: last_mark(log.text) for log in logs}.items())
 
 

@@ -55,6 +55,7 @@ class _Entry:
     where: tuple[str, ...] = ()
     since_s: float | None = None
     victim: bool = False
+    part: str = ""  # of a server, where no rank says it
 
 
 def who_rows(report: Report) -> list[Row]:
@@ -181,6 +182,7 @@ class _Entries:
             else (*_stack_lines(thread), *stack_notes(thread), *((why,) if why else ())),
             since_s=wait.since_s if wait is not None else None,
             victim=victim,
+            part=_part([process]),
         )
 
 
@@ -198,6 +200,8 @@ def _row(members: list[_Entry], *, one_process: bool) -> Row:
         return Row(label=label, lines=(*names, does, *first.where), right=right)
     label = numbers(ranks, "rank") if ranked else numbers(pids, "pid")
     who = []
+    if first.victim and len(members) == 1:
+        does = f"{first.part}{does}"
     if not first.victim:
         if ranked:
             who.append(numbers(pids, "pid"))
@@ -205,6 +209,17 @@ def _row(members: list[_Entry], *, one_process: bool) -> Row:
             who.append(f"thread {first.thread} ({first.tid})" if first.thread else f"thread {first.tid}")
     title = (first.title,) if first.title and not one_process else ()
     return Row(label=label, lines=(*title, f"{', '.join(who)} {does}".strip(), *first.where), right=right)
+
+
+# Parts of a server that have no rank to be called by.
+_PARTS = {Role.ENGINE: "engine core", Role.SCHEDULER: "scheduler", Role.DETOKENIZER: "detokenizer"}
+
+
+def _part(processes: list[ReportProcess | None]) -> str:
+    """What a lone process without a rank is in a server: `detokenizer: `; "" where that says nothing."""
+    alone = processes[0] if len(processes) == 1 else None
+    name = _PARTS.get(alone.role) if alone is not None and alone.rank is None else None
+    return f"{name}: " if name is not None else ""
 
 
 def _names(members: list[_Entry]) -> str:
@@ -247,7 +262,11 @@ def main_rows(report: Report) -> list[Row]:
         verb = does if len(members) == 1 else plural_verb(does)
         ages = [age for _, age in members if age is not None]
         found.append(
-            Row(label=label, lines=(f"{verb} {where}".strip(),), right=since(max(ages, default=None)))
+            Row(
+                label=label,
+                lines=(f"{_part([process for process, _ in members])}{verb} {where}".strip(),),
+                right=since(max(ages, default=None)),
+            )
         )
     if len(found) > _SHOWN_MAINS:
         more = len(found) - _SHOWN_MAINS

@@ -14,6 +14,7 @@ from pyhangtrace.model.open_files import FdFacts, Holder, SharedSegment, SocketF
 from pyhangtrace.model.processes import ProcessFacts, RankClaim
 from pyhangtrace.model.report import Report
 from pyhangtrace.model.threads import NamedValue, ThreadSample
+from pyhangtrace.render.text.page import render_text
 from tests.unit.analyze import builders as b
 
 QUEUE = "/venv/vllm/distributed/device_communicators/shm_broadcast.py"
@@ -135,6 +136,12 @@ def test_a_worker_that_is_ready_waits_for_the_others_through_the_engine() -> Non
         if hung:
             assert [who.pid for who in report.verdict.culprits] == [101]
             assert ENGINE in {victim.pid for victim in report.verdict.victims}
+
+
+def test_the_text_says_who_is_the_engine_core() -> None:
+    late = b.asleep(101, seconds=3600)
+    text = render_text(server(b.twice(at_queue(ENGINE, ANSWERS), b.in_collective(100), late)), color=False)
+    assert "engine core: waits for a queue in shared memory" in text
 
 
 def test_a_segment_that_nobody_was_searched_for_accuses_nobody() -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 
 import pytest
 
-from pyhangtrace.collect import log_marks
+from pyhangtrace.collect import journal, log_marks
 from pyhangtrace.collect.guarded import GuardedReader
 from pyhangtrace.collect.log_marks import last_mark
 from pyhangtrace.collect.tasks import TASKS
@@ -95,3 +96,36 @@ def test_the_log_of_an_earlier_run_tells_nothing(tmp_path: Path) -> None:
         os.utime(log, (written, written))
         with GuardedReader(TASKS, proc_root=str(tmp_path / "proc")) as reader:
             assert len(log_marks.collect(reader, {7: 60.0}, deadline_s=10.0)) == expected
+
+
+def test_a_service_that_writes_to_the_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = "0123456789abcdef" * 2
+    stream = tmp_path / "stdout"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(stream))
+        facts = stream.stat()
+        places = {7: f"{facts.st_dev}:{facts.st_ino}", 8: f"{facts.st_dev}:{facts.st_ino + 1}", 9: None}
+        for pid, place in places.items():
+            folder = tmp_path / "proc" / str(pid)
+            (folder / "fd").mkdir(parents=True)
+            (folder / "fd/1").symlink_to(stream)
+            said = "" if place is None else f"JOURNAL_STREAM={place}\0"
+            (folder / "environ").write_text(f"A=1\0{said}INVOCATION_ID={run}\0")
+        tools = tmp_path / "tools"
+        tools.mkdir()
+        (tools / "journalctl").write_text(
+            f"#!/bin/sh\ncase $* in *={run}) echo 'Load weight begin.';; esac\n"
+        )
+        (tools / "journalctl").chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
+        with GuardedReader(TASKS, proc_root=str(tmp_path / "proc")) as reader:
+            found = log_marks.collect(reader, dict.fromkeys(places, 60.0), deadline_s=10.0)
+    assert found == (LogMark(pids=(7,), phase="weight_loading"),)
+
+
+def test_without_journalctl_there_is_no_log(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert journal.tail("0" * 32) == ""
+    (tmp_path / "journalctl").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "journalctl").chmod(0o755)
+    assert journal.tail("0" * 32) == ""
