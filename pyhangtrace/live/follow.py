@@ -68,7 +68,13 @@ class Follower:
             return
         workers = {pid for pid, process in reading.processes.items() if process.works}
         resting = suspicion.suspects(self._suspicion, workers)
-        confirms = self._confirm_s is not None and now_s >= self._confirm_s
+        # A first word is settled in any case. What stays unsure may be so because the machine is busy: looks that cost
+        # more than others, and give no more each time.
+        confirms = (
+            self._confirm_s is not None
+            and now_s >= self._confirm_s
+            and (not self._settled() or suspicion.can_pay(self._suspicion, workers))
+        )
         if self._wanted or confirms:
             self._begin(now_s, max_window_s=_SETTLED_S)
         elif suspicion.wants_look(self._suspicion, workers):
@@ -116,6 +122,9 @@ class Follower:
             return None
         self._patience_s = min(_LONGEST_S, 2 * self._patience_s)
         return now_s + self._patience_s
+
+    def _settled(self) -> bool:
+        return self.held is not None and self.held.settled
 
     def tick(self) -> Tick:
         """Once a second: everything that is cheap, and what follows from it."""

@@ -73,6 +73,11 @@ def wants_look(now: Suspicion, workers: Collection[int]) -> bool:
         return True
     if not suspects(now, workers):
         return False
+    return can_pay(now, workers)
+
+
+def can_pay(now: Suspicion, workers: Collection[int]) -> bool:
+    """Whether there is credit for a look, or need of one: where nobody moves at all, though not as often."""
     return now.credit_s > 0 or (now.at_s - now.looked_s >= _URGENT_EVERY_S and _nobody_moves(now, workers))
 
 

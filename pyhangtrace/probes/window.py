@@ -2,7 +2,7 @@
 
 Only futex and page-fault probes are attached. While they are, every system call of every process on the host takes
 60 to 100 ns longer (measured; the kernel's tracing of system calls has one switch for all), a futex call of a target
-about 0.6 µs and a page fault of any process about 0.2 µs.
+about 0.4 µs and a page fault of any process about 0.2 µs.
 
 Not seen: waits that began before the window (what the thread does then is in its state); waits that a signal
 interrupted and the kernel resumed by restart_syscall; futex calls of 32-bit processes, which have no tracepoints; page

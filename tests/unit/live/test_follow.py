@@ -13,6 +13,7 @@ import pytest
 from pyhangtrace.live import follow
 from pyhangtrace.live.follow import BEAT_S, TICK_S, Follower
 from pyhangtrace.live.looking import Looked
+from pyhangtrace.live.suspicion import CREDIT_S, SHARE
 from pyhangtrace.model.kinds import State
 from pyhangtrace.model.live import Reading, ThreadKey, ThreadMark, Woken
 from pyhangtrace.model.report import Report
@@ -67,6 +68,7 @@ class Looks:
     problem: str | None = None
     begun: list[tuple[float, float]] = field(default_factory=list)
     ready_s: float | None = None
+    cpu_s: float = 0.1
 
     def busy(self) -> bool:
         return self.ready_s is not None
@@ -83,7 +85,7 @@ class Looks:
         if self.problem is not None:
             return Looked(report=None, bundle=b"", problem=self.problem, cpu_s=0.1)
         state = self.says.pop(0) if len(self.says) > 1 else self.says[0]
-        return Looked(report=said(state), bundle=b"", problem=None, cpu_s=0.1)
+        return Looked(report=said(state), bundle=b"", problem=None, cpu_s=self.cpu_s)
 
 
 def said(state: State) -> Report:
@@ -169,6 +171,23 @@ def test_what_is_not_sure_is_looked_at_again_ever_later(played: Played) -> None:
     gaps = [later - sooner for sooner, later in itertools.pairwise(times)]
     assert gaps == sorted(gaps)
     assert gaps[-1] > gaps[0]
+
+
+def test_what_stays_unsure_while_all_move_is_not_paid_for_again_and_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Looks on a busy machine cost seconds of CPU, and none of them sees everything."""
+    played = Played(monkeypatch, [State.UNKNOWN])
+    played.looks.cpu_s = 2.0
+    played.go_on(600.0)
+    assert (
+        2 <= len(played.looks.begun) * played.looks.cpu_s <= CREDIT_S + SHARE * 600.0 + 2 * played.looks.cpu_s
+    )
+    # It is told all the same when the job stands still.
+    before = len(played.looks.begun)
+    played.job.still_s = played.clock[0]
+    played.go_on(60.0)
+    assert len(played.looks.begun) > before
 
 
 def test_a_look_that_fails_is_said(played: Played) -> None:
