@@ -149,9 +149,16 @@ def _owner_gone(scene: Scene, sample: ThreadSample, owner: holders.Owner) -> tup
     if parent is not None and sample.lock is not None and sample.lock.shared_key is None:
         if (parent.pid, owner.tid) in scene.samples:
             return Kind.LOCK_AFTER_FORK, sample.pid, f"{gone}; it is a thread of the parent {parent.pid}"
-        if owner.tid == parent.pid or not _has_other_threads(scene, sample):
+        if owner.tid == parent.pid or not _has_other_threads(scene, sample) or _before_fork(scene, owner):
             return Kind.LOCK_AFTER_FORK, sample.pid, f"{gone}, which was forked from {parent.pid}"
     return Kind.LOCK_OWNER_GONE, sample.pid, gone
+
+
+def _before_fork(scene: Scene, owner: holders.Owner) -> bool:
+    """Whether the id of an owner was given before those of its process, which begin with its own and go up: not where
+    the kernel has begun anew meanwhile.
+    """
+    return owner.tid < min(tid for _, tid in scene.threads_of(owner.pid)) == owner.pid
 
 
 def _has_other_threads(scene: Scene, sample: ThreadSample) -> bool:

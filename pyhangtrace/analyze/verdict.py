@@ -22,6 +22,7 @@ from pyhangtrace.analyze.servers import broken_part, looks_for_requests
 from pyhangtrace.analyze.services import LAUNCHER
 from pyhangtrace.analyze.working import (
     busy,
+    handed_on,
     is_idle,
     late,
     may_poll,
@@ -133,7 +134,8 @@ def _find(case: Case, scene: Scene, matched: Matched, judged: Judged) -> Finding
     if scene.who.ranks_unseen:
         # They may wait for one that is seen, and for which nobody seen waits.
         return Finding(state=State.UNKNOWN, cause=Kind.UNKNOWN)
-    return Finding(state=State.IDLE, confidence=Confidence.LIKELY)
+    state = State.RUNNING if handed_on(case) else State.IDLE
+    return Finding(state=state, confidence=Confidence.LIKELY)
 
 
 def _in_doubted_circle(case: Case, key: Key) -> bool:

@@ -184,7 +184,7 @@ def _waiting(case: Case, key: Key, wait: Blocked | None) -> str:
     if wait.kind is WaitKind.RENDEZVOUS and wait.object.peer_rank is not None:
         thing = f"rank {wait.object.peer_rank} to join"
     if wait.cause is Kind.WORKER_STUCK:
-        thing = "its worker processes"
+        thing = _workers(wait)
     if wait.cause is Kind.WORKER_DEAD:
         thing = "a piece of work that none of its workers is at"
     if wait.kind is WaitKind.GPU and wait.object.name is not None:
@@ -198,6 +198,15 @@ def _waiting(case: Case, key: Key, wait: Blocked | None) -> str:
     if wait.cause is Kind.IPC_PIPE_FULL:
         return f"writes to a full {wait.kind.value}{_holder(case, wait)}{age}"
     return f"waits for {thing}{path}{_holder(case, wait)}{where(case, key)}{age}"
+
+
+def _workers(wait: Blocked) -> str:
+    """Those of a pool: threads or processes, where that shows."""
+    if not wait.targets:
+        return "the workers of its pool"
+    return (
+        "its worker threads" if all(pid == wait.key[0] for pid, _ in wait.targets) else "its worker processes"
+    )
 
 
 def _note(wait: Blocked) -> str:

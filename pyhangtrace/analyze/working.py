@@ -55,6 +55,9 @@ _OF_SOMEBODY = frozenset(
 # Locks of one process, of which nobody keeps the others out while he waits for work.
 _KEPT_OUT = frozenset({WaitKind.MUTEX, WaitKind.RWLOCK, WaitKind.PYTHON_LOCK})
 
+# Locks that go from hand to hand: to wait for one, twice, is no wait for work.
+_HANDED_ON = frozenset({WaitKind.MUTEX, WaitKind.RWLOCK, WaitKind.PYTHON_LOCK, WaitKind.FILE_LOCK})
+
 # Waits for somebody to come to an end, or to a place where the others are already.
 _FOR_THE_END = frozenset(
     {
@@ -402,6 +405,21 @@ def _naps_unseen(case: Case, key: Key) -> bool:
         return False
     told = sample.stack_complete or any(python_frames(sample.frames))
     return sample.nap_unread or (sample.moved and not told)
+
+
+def handed_on(case: Case) -> bool:
+    """Whether somebody who waits for what another one has, or does for him, was given it between the looks, and waits
+    for it again: a program at work, however short its steps are, while its threads nap in between.
+    """
+    return any(
+        wait.progress is Progress.MOVING
+        and wait.standing is Standing.FIRM
+        and wait.service is None
+        and (wait.kind in _HANDED_ON or wait.cause in (Kind.IPC_PIPE_FULL, Kind.WORKER_STUCK))
+        and (process := case.scene.processes.get(key[0])) is not None
+        and process.role is not Role.OUTSIDER
+        for key, wait in case.waits.items()
+    )
 
 
 def movers(case: Case) -> list[Key]:

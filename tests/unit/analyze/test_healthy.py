@@ -245,6 +245,14 @@ def test_naps_of_native_code_are_told_apart_by_where_they_return_to() -> None:
     )
 
 
+def test_a_lock_that_goes_from_hand_to_hand_between_naps_is_work() -> None:
+    naps, wants = b.asleep(100, seconds=0.5), b.on_mutex(100, 101, owner=100)
+    for again, state in ((b.moved(wants), State.RUNNING), (wants, State.UNKNOWN)):
+        looks = (b.look(naps, wants), b.look(b.moved(naps), again, at=3.1))
+        verdict = analyze(b.evidence([b.process(100)], looks)).verdict
+        assert (verdict.state, verdict.culprits) == (state, ())
+
+
 def test_lone_sleeper_is_idle() -> None:
     assert state_of(b.evidence([b.process(100)], b.twice(b.asleep(100, seconds=3600)))) is State.IDLE
 

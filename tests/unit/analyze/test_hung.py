@@ -316,6 +316,21 @@ def test_mutex_inherited_through_fork() -> None:
     assert [victim.pid for victim in report.verdict.victims] == [100]
 
 
+@pytest.mark.parametrize(("owner", "cause"), [(201, Kind.LOCK_AFTER_FORK), (303, Kind.LOCK_OWNER_GONE)])
+def test_who_locked_a_mutex_before_the_fork_and_has_ended_since_is_told_from_a_thread_of_the_child(
+    owner: int, cause: Kind
+) -> None:
+    parent = b.process(100, exe="/usr/bin/python3", title="python serve.py")
+    child = b.process(300, ppid=100, exe="/usr/bin/python3", title="python serve.py")
+    looks = b.twice(
+        b.sleeper(100, syscall=b.WAIT4, args=(300, 0, 0, 0, 0, 0)),
+        b.on_mutex(300, owner=owner),
+        b.asleep(300, 302, seconds=3600),
+    )
+    report = analyze(b.evidence([parent, child], looks))
+    assert (report.verdict.state, report.verdict.cause) == (State.HUNG, cause)
+
+
 def test_mutex_whose_owner_ended() -> None:
     looks = b.twice(b.on_mutex(100, owner=999), b.asleep(100, 201, seconds=5))
     report = analyze(b.evidence([b.process(100)], looks))
