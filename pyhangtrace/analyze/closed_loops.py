@@ -18,7 +18,7 @@ from pyhangtrace.model.report import WaitObject
 from pyhangtrace.model.threads import TaskObject, TaskSample
 
 # Threads that call nobody while they wait for work, which only another thread could give them.
-_BYSTANDERS = frozenset({"thread pool worker", "openmp worker", "tqdm monitor"})
+BYSTANDERS = frozenset({"thread pool worker", "openmp worker", "tqdm monitor"})
 
 _NOTHING_LEFT = (
     "nothing is left to wake this loop: it has no timer, watches nothing but its own wake-up pair, no other thread of "
@@ -55,7 +55,7 @@ def is_sealed(scene: Scene, wait: Blocked) -> bool:
 def is_deserted(scene: Scene, waits: Mapping[Key, Blocked], wait: Blocked) -> bool:
     """Whether no other thread of its process could wake it: those that are there wait for work of this one."""
     return all(
-        scene.services[key] in _BYSTANDERS and key in waits and waits[key].progress in STILL
+        scene.services[key] in BYSTANDERS and key in waits and waits[key].progress in STILL
         for key in scene.threads_of(wait.key[0])
         if key != wait.key
     )

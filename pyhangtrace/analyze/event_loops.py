@@ -17,6 +17,7 @@ from pyhangtrace.analyze.closed_loops import filling, is_closed, is_deserted, is
 from pyhangtrace.analyze.components import components, leading_to
 from pyhangtrace.analyze.fates import LONG_TIMER_S
 from pyhangtrace.analyze.fronts import front
+from pyhangtrace.analyze.loop_peers import settle_peers
 from pyhangtrace.analyze.nap_waits import task_asks
 from pyhangtrace.analyze.progress import GOES_ON, in_place
 from pyhangtrace.analyze.scene import Key, Scene
@@ -349,7 +350,10 @@ def _settle_loop(scene: Scene, waits: Mapping[Key, Blocked], graph: _Graph, wait
     """The wait of a loop, told by its tasks."""
     mine = graph.by_loop.get(wait.key[1], {})
     shut = is_closed(scene, wait) and _all_at_rest(graph, mine)
-    told = _told(graph, (_awaiting_threads(scene, graph, wait, mine) if shut else None) or wait)
+    found = _awaiting_threads(scene, graph, wait, mine) if shut else None
+    if found is None and _all_at_rest(graph, mine):
+        found = settle_peers(scene, waits, wait, mine)
+    told = _told(graph, found or wait)
     if told.standing is not Standing.IDLE:
         return told
     if shut and is_deserted(scene, waits, told):

@@ -61,6 +61,7 @@ class Descriptor:
     mode: str = ""
     nonblocking: bool = False
     watches: tuple[int, ...] = ()
+    watches_out: tuple[int, ...] = ()
     watches_room: tuple[int, ...] = ()
     fs_type: str | None = None
     mount: str | None = None
@@ -127,6 +128,7 @@ def describe(pid: int, fd: int, proc_root: str, mounts: dict[str, dict[int, Moun
         mode=info.mode,
         nonblocking=info.nonblocking,
         watches=info.watches,
+        watches_out=info.watches_out,
         watches_room=info.watches_room,
         fs_type=mount.fs_type if mount is not None else None,
         mount=printable(mount.place) if mount is not None else None,
@@ -150,6 +152,7 @@ class FdInfo:
     nonblocking: bool = False
     mount: int | None = None
     watches: tuple[int, ...] = ()
+    watches_out: tuple[int, ...] = ()
     watches_room: tuple[int, ...] = ()
     lock_lines: tuple[str, ...] = ()
     numbers: tuple[tuple[str, int], ...] = ()
@@ -159,6 +162,7 @@ def parse_fdinfo(text: str) -> FdInfo:
     """What an fdinfo file says; keys that are not there leave the defaults."""
     mode, nonblocking, mount = "", False, None
     watches: list[int] = []
+    watches_out: list[int] = []
     watches_room: list[int] = []
     locks: list[str] = []
     found: list[tuple[str, int]] = []
@@ -174,8 +178,11 @@ def parse_fdinfo(text: str) -> FdInfo:
             elif key == "tfd" and len(watches) < _MAX_WATCHES:
                 words = value.split()
                 watches.append(int(words[0]))
-                if words[1:2] == ["events:"] and _for_room(int(words[2], 16)):
-                    watches_room.append(watches[-1])
+                events = int(words[2], 16) if words[1:2] == ["events:"] else 0
+                if events & select.EPOLLOUT:
+                    watches_out.append(watches[-1])
+                    if not events & select.EPOLLIN:
+                        watches_room.append(watches[-1])
             elif key == "lock":
                 locks.append(value)
             elif key in _DECIMAL:
@@ -192,14 +199,11 @@ def parse_fdinfo(text: str) -> FdInfo:
         nonblocking=nonblocking,
         mount=mount,
         watches=tuple(watches),
+        watches_out=tuple(watches_out),
         watches_room=tuple(watches_room),
         lock_lines=tuple(locks),
         numbers=tuple(found),
     )
-
-
-def _for_room(events: int) -> bool:
-    return bool(events & select.EPOLLOUT) and not events & select.EPOLLIN
 
 
 def link_of_one(link: str, numbers: Collection[tuple[str, int]]) -> str:

@@ -185,6 +185,7 @@ def _facts(found: Descriptor, files: OpenFiles, asked: int | None) -> FdFacts:
         peers=peers,
         socket=about,
         watches=found.watches,
+        watches_out=found.watches_out,
         watches_room=found.watches_room,
         queued=queued,
         fs_type=found.fs_type,

@@ -53,11 +53,11 @@ class FdFacts:
 
     `others` are all other holders of the same pipe, socket, message queue or event counter (also this process'
     other descriptors), `peers` the holders of the other end of a socket, or the servers of a FUSE file system.
-    `watches` are the descriptors in an epoll set, `watches_room` those of them that are in it for room to write
-    alone. `queued` is the number of unread bytes in a socket or message queue. Of a pipe, as of a socket's
-    `timeouts`, only a BPF program can tell; so is `capacity`, the bytes that a pipe takes. `info` are the numbers
-    that the kernel shows of the object (fdinfo), `mount` is where its file system is mounted, and from what ("/data
-    from nas:/data").
+    `watches` are the descriptors in an epoll set, `watches_out` those of them that are in it for room to write,
+    `watches_room` for that alone. `queued` is the number of unread bytes in a socket or message queue. Of a pipe, as
+    of a socket's `timeouts`, only a BPF program can tell; so is `capacity`, the bytes that a pipe takes. `info` are the
+    numbers that the kernel shows of the object (fdinfo), `mount` is where its file system is mounted, and from what
+    ("/data from nas:/data").
     """
 
     pid: int
@@ -72,6 +72,7 @@ class FdFacts:
     peers: tuple[Holder, ...] = ()
     socket: SocketFacts | None = None
     watches: tuple[int, ...] = ()
+    watches_out: tuple[int, ...] = ()
     watches_room: tuple[int, ...] = ()
     queued: int | None = None
     capacity: int | None = None

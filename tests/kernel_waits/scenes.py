@@ -66,6 +66,7 @@ _MINUTES = (400.0, 500.0)
 PIPES = (
     held("pipe-read", ("pipes.py", "read"), "pipe", path="pipe:"),
     held("pipe-write", ("pipes.py", "write"), "pipe", path="pipe:", says=("full",)),
+    held("asyncio-drain", ("pipes.py", "drain"), "pipe", path="pipe:", says=("takes no more",)),
     held("pipe-tee", ("pipes.py", "tee"), "pipe", path="pipe:"),
     healthy("fifo-open-read", ("pipes.py", "fifo-read", FILE), "pipe", path="/file$", nobody=True),
     healthy("fifo-open-write", ("pipes.py", "fifo-write", FILE), "pipe", path="/file$", nobody=True),

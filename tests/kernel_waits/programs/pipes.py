@@ -34,6 +34,28 @@ def tee():
     wait_in("waiter", lambda: syscall(TEE, reader, copy, 4096, 0))
 
 
+def drain():
+    """A task writes more into a pipe than its reader takes."""
+    import asyncio
+
+    reader, writer = os.pipe()
+    child("other")
+    os.close(reader)
+
+    async def write_on():
+        loop = asyncio.get_running_loop()
+        transport, protocol = await loop.connect_write_pipe(
+            asyncio.streams.FlowControlMixin, os.fdopen(writer, "wb")
+        )
+        stream = asyncio.StreamWriter(transport, protocol, None, loop)
+        announce.member("waiter")
+        while True:
+            stream.write(b"x" * (1 << 16))
+            await stream.drain()
+
+    asyncio.run(write_on())
+
+
 def fifo(path, flags):
     os.mkfifo(path)
     wait_in("waiter", lambda: os.open(path, flags))
@@ -99,6 +121,7 @@ main(
         "left-open-in-shell": left_open_in_shell,
         "lines": lines,
         "read": read,
+        "drain": drain,
         "tee": tee,
         "write": write,
         "fifo-read": lambda path: fifo(path, os.O_RDONLY),

@@ -390,6 +390,7 @@ def test_fdinfo() -> None:
     )
     assert (info.mode, info.nonblocking, info.mount, info.watches) == ("rw", True, 30, (8, 9))
     assert info.watches_room == (9,)
+    assert set(info.watches_room) <= set(info.watches_out)
     assert file_locks.carried(info)[0][1] == 9
     assert descriptors.parse_fdinfo("flags:\nmnt_id:\tx\ntfd:\n") == descriptors.FdInfo()
 
