@@ -81,9 +81,13 @@ def _awaited(
         return _at_end(scene, wait, full[0], task, holders.readers(full[0])) if len(full) == 1 else None
     children = holders.living_children(scene, wait.key[0])
     if _is_in(place, _READS):
-        reads = [
-            facts for facts in watched if facts.kind in _ENDS_OF_PIPES and not objects.is_write_end(facts)
+        # A socket is for requests and answers both ways, the pipe from a child for its output.
+        told = [
+            facts for facts in watched if facts.kind is not FdKind.PIDFD and not objects.is_write_end(facts)
         ]
+        reads = [facts for facts in told if facts.kind is FdKind.PIPE]
+        if len(reads) < len(told):
+            return None
         ends = holders.writers(reads[0]) if len(reads) == 1 else ()
         return _at_end(scene, wait, reads[0], task, ends) if ends and set(ends) <= set(children) else None
     if not _is_in(place, _ENDS):

@@ -83,6 +83,7 @@ def test_a_loop_waits_for_who_has_the_other_end(
 
 def test_the_end_of_a_child_is_waited_for_by_its_descriptor_or_by_a_thread() -> None:
     pidfd = FdFacts(pid=100, fd=10, kind=FdKind.PIDFD, target="anon_inode:[pidfd]", info=(("Pid", 101),))
+    assert report_of(awaiting(READ), fds=[FROM_CHILD, pidfd]).verdict.symptom is Kind.IPC_PEER_SILENT
     for report in (report_of(awaiting(END), fds=[pidfd]), report_of(awaiting(END), fds=[], threads=(CHILD,))):
         wait = next(wait for wait in report.waits if (wait.pid, wait.tid) == (100, 100))
         assert (wait.kind, wait.holder.pid if wait.holder else None) == (WaitKind.CHILD, 101)
@@ -102,6 +103,7 @@ def test_what_something_else_may_wake_waits_for_events() -> None:
         report_of(drains, fds=[TO_PEER, TO_CHILD], out=(TO_PEER.fd, TO_CHILD.fd)),  # which of them is full
         report_of(drains, fds=[TO_PEER], out=()),  # none is
         report_of(awaiting(READ), fds=[TO_PEER]),  # a request may come from there
+        report_of(awaiting(READ), fds=[replace(TO_PEER, peers=(Holder(pid=101, fd=3, mode="rw"),))]),
     ):
         assert report.verdict.culprits == ()
         wait = next(wait for wait in report.waits if (wait.pid, wait.tid) == (100, 100))
