@@ -20,10 +20,10 @@ from pyhangtrace.model.kinds import Confidence, Edge, FdKind, Kind, WaitKind
 from pyhangtrace.model.open_files import FdFacts
 from pyhangtrace.model.threads import TaskSample
 
-# The innermost coroutine of asyncio that a task is suspended in, with its file.
-_WRITES = ("FlowControlMixin._drain_helper", "asyncio/streams.py")
-_READS = ("StreamReader._wait_for_data", "asyncio/streams.py")
-_ENDS = ("BaseSubprocessTransport._wait", "asyncio/base_subprocess.py")
+# The last name of the innermost coroutine of asyncio that a task is suspended in, with its file.
+_WRITES = ("_drain_helper", "asyncio/streams.py")
+_READS = ("_wait_for_data", "asyncio/streams.py")
+_ENDS = ("_wait", "asyncio/base_subprocess.py")
 
 _ENDS_OF_PIPES = frozenset({FdKind.PIPE, FdKind.SOCKET})
 
@@ -106,7 +106,8 @@ def _awaited(
 
 
 def _is_in(place: tuple[str, str | None], what: tuple[str, str]) -> bool:
-    return place[0] == what[0] and path_has(place[1], what[1])
+    # Before Python 3.11 a function has no qualified name.
+    return place[0].rpartition(".")[2] == what[0] and path_has(place[1], what[1])
 
 
 def _watched_out(scene: Scene, wait: Blocked) -> Collection[int]:

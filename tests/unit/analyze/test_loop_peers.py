@@ -19,6 +19,7 @@ from tests.unit.analyze.test_event_loops import LOOP, task
 ASYNCIO = "/usr/lib/python3.11/asyncio"
 DRAIN = b.py("FlowControlMixin._drain_helper", f"{ASYNCIO}/streams.py")
 READ = b.py("StreamReader._wait_for_data", f"{ASYNCIO}/streams.py")
+OLD_READ = b.py("_wait_for_data", f"{ASYNCIO}/streams.py")  # before Python 3.11
 END = b.py("BaseSubprocessTransport._wait", f"{ASYNCIO}/base_subprocess.py")
 WAKE_UP = b.connection(100, 5, 70, Holder(pid=100, fd=6, mode="rw"))
 TO_CHILD = b.pipe(100, 7, 77, Holder(pid=101, fd=0, mode="r"), mode="w")
@@ -67,6 +68,7 @@ def report_of(
         (DRAIN, TO_CHILD, WaitKind.PIPE, Kind.IPC_PIPE_FULL, 101),
         (DRAIN, TO_PEER, WaitKind.SOCKET, Kind.IPC_PIPE_FULL, 102),
         (READ, FROM_CHILD, WaitKind.PIPE, Kind.IPC_PEER_SILENT, 101),
+        (OLD_READ, FROM_CHILD, WaitKind.PIPE, Kind.IPC_PEER_SILENT, 101),
     ],
 )
 def test_a_loop_waits_for_who_has_the_other_end(
