@@ -28,12 +28,18 @@ std::optional<AlarmOffsets> alarm_offsets(const bpf::Btf& btf) {
     return std::nullopt;
   }
   constexpr std::array<std::string_view, 3> due_path{"real_timer", "node", "expires"};
+  // Linux 7.3 has the bool `is_queued` (include/linux/hrtimer_types.h); 6.18 and older have the number
+  // `state`, 0 if the timer is not set (include/linux/hrtimer.h, HRTIMER_STATE_INACTIVE). Both are a byte.
+  constexpr std::array<std::string_view, 2> queued_path{"real_timer", "is_queued"};
   constexpr std::array<std::string_view, 2> state_path{"real_timer", "state"};
   const auto process = btf.member(*of_thread, "tgid");
   const auto thread = btf.member(*of_thread, "pid");
   const auto signal = btf.member(*of_thread, "signal");
   const auto due = btf.member(*of_process, due_path);
-  const auto state = btf.member(*of_process, state_path);
+  auto state = btf.member(*of_process, queued_path);
+  if (!state) {
+    state = btf.member(*of_process, state_path);
+  }
   if (!bpf::all_fit({process, thread, signal, due, state})) {
     return std::nullopt;
   }

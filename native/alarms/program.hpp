@@ -15,7 +15,7 @@ struct AlarmRecord {
   std::uint32_t process = 0;  // as the first pid namespace counts
   std::uint32_t thread = 0;
   std::int64_t due_ns = 0;  // signal_struct.real_timer.node.expires, on CLOCK_MONOTONIC
-  std::uint64_t set = 0;    // hrtimer.state: 0 if it is not
+  std::uint64_t set = 0;    // hrtimer.is_queued or .state: 0 if it is not
 };
 
 /// Where the fields of kernel structs are that the program reads.

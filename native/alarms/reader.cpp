@@ -44,12 +44,12 @@ void Reader::load() {
   const auto iterator = types ? types->find(bpf::BtfKind::function, "bpf_iter_task") : std::nullopt;
   const auto offsets = types ? alarm_offsets(*types) : std::nullopt;
   if (!iterator || !offsets) {
-    status_ = {RungState::absent, "the kernel's type information has no alarms, or no task iterator"};
+    status_ = registers::status_of_missing(iterator.has_value(), "alarms");
     return;
   }
   if (const int error = bpf::load_iterator(alarm_program(*offsets), *iterator, "ht_alarms", program_);
       error != 0) {
-    status_ = status_of(error, "loading the program");
+    status_ = registers::status_of_load(error);
     return;
   }
   status_ = {RungState::used, {}};

@@ -31,6 +31,26 @@ std::uint64_t pointer(const T* object) {
   return reinterpret_cast<std::uint64_t>(object);
 }
 
+proc::Descriptor link_to(const proc::Descriptor& program, Whose whose) {
+  const TaskLinkInfo info{static_cast<std::uint32_t>(whose.tid), static_cast<std::uint32_t>(whose.pid), 0};
+  bpf_attr attributes{};
+  attributes.link_create.prog_fd = static_cast<std::uint32_t>(program.get());
+  attributes.link_create.attach_type = BPF_TRACE_ITER;
+  if (whose.pid != 0 || whose.tid != 0) {
+    attributes.link_create.iter_info = pointer(&info);
+    attributes.link_create.iter_info_len = sizeof info;
+  }
+  return proc::Descriptor(static_cast<int>(bpf(BPF_LINK_CREATE, attributes)));
+}
+
+// Before Linux 6.1 only the first four bytes of TaskLinkInfo are looked at, and made nothing of: asked for
+// one thread, the kernel tells of all without a word. Asked for a process, it finds bytes that it does not
+// know.
+bool knows_threads(const proc::Descriptor& program) {
+  static const bool known = link_to(program, {.pid = getpid()}) || (errno != E2BIG && errno != EINVAL);
+  return known;
+}
+
 }  // namespace
 
 TypeInformation::TypeInformation(const std::string& path) {
@@ -99,19 +119,15 @@ int load_iterator(std::span<const bpf_insn> code, std::uint32_t iterator, const 
 
 bool run_iterator(const proc::Descriptor& program, Whose whose, std::size_t piece,
                   const std::function<bool(std::span<const std::byte>)>& take) {
-  TaskLinkInfo info{static_cast<std::uint32_t>(whose.tid), static_cast<std::uint32_t>(whose.pid), 0};
-  bpf_attr attributes{};
-  attributes.link_create.prog_fd = static_cast<std::uint32_t>(program.get());
-  attributes.link_create.attach_type = BPF_TRACE_ITER;
-  if (whose.pid != 0 || whose.tid != 0) {
-    attributes.link_create.iter_info = pointer(&info);
-    attributes.link_create.iter_info_len = sizeof info;
+  if (whose.tid != 0 && !knows_threads(program)) {
+    errno = E2BIG;
+    return false;
   }
-  const proc::Descriptor link(static_cast<int>(bpf(BPF_LINK_CREATE, attributes)));
+  const proc::Descriptor link = link_to(program, whose);
   if (!link) {
     return false;
   }
-  attributes = {};
+  bpf_attr attributes{};
   attributes.iter_create.link_fd = static_cast<std::uint32_t>(link.get());
   const proc::Descriptor iterator(static_cast<int>(bpf(BPF_ITER_CREATE, attributes)));
   if (!iterator) {

@@ -90,13 +90,13 @@ bool Reader::loads(const bpf::Btf& types) {
   const auto sockets = socket_offsets(types);
   const auto pipes = pipe_offsets(types);
   if (!iterator || !files || !sockets) {
-    status_ = {RungState::absent, "the kernel's type information has no iterator over open files"};
+    status_ = registers::status_of_missing(iterator.has_value(), "sockets");
     return false;
   }
   if (const int error =
           bpf::load_iterator(socket_program(*files, *sockets), *iterator, "ht_sockets", sockets_);
       error != 0) {
-    status_ = status_of(error, "loading the program");
+    status_ = registers::status_of_load(error);
     return false;
   }
   if (pipes) {

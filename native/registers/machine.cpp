@@ -43,6 +43,20 @@ RungStatus status_of(int error, const char* what) {
   return {refused ? RungState::refused : RungState::failed, std::string(what) + ": " + std::strerror(error)};
 }
 
+RungStatus status_of_load(int error) {
+  if (error == EINVAL) {
+    return {RungState::absent, "this kernel does not know a function that the program calls"};
+  }
+  return {RungState::failed, std::string("loading the program: ") + std::strerror(error)};
+}
+
+RungStatus status_of_missing(bool iterator, const char* what) {
+  if (!iterator) {
+    return {RungState::absent, "the kernel's type information has no iterator that the program is for"};
+  }
+  return {RungState::failed, std::string("this kernel keeps ") + what + " in fields that are not known here"};
+}
+
 RungStatus status_of_types(int error, const std::string& path) {
   if (error == ENOENT || error == ENOTDIR) {
     return {RungState::absent, "the kernel has no type information (" + path + ")"};

@@ -25,6 +25,14 @@ const char* name(RungState state);
 /// EPERM and EACCES: refused; the rest: failed. The reason is "<what>: <message>".
 RungStatus status_of(int error, const char* what);
 
+/// The same of loading a program where programs may be loaded. EINVAL: absent, since that is what a kernel
+/// answers that lacks a function which the program calls.
+RungStatus status_of_load(int error);
+
+/// Where the iterator or the fields that a program needs are not in the type information. Fields that a newer
+/// kernel has renamed are no lack of the kernel: failed.
+RungStatus status_of_missing(bool iterator, const char* what);
+
 /// The same of reading the kernel's type information from this file: absent if there is none.
 RungStatus status_of_types(int error, const std::string& path);
 

@@ -24,12 +24,12 @@ void TaskRegisters::load() {
   const auto iterator = types ? types->find(bpf::BtfKind::function, "bpf_iter_task") : std::nullopt;
   const auto offsets = types ? task_offsets(*types) : std::nullopt;
   if (!iterator || !offsets) {
-    status_ = {RungState::absent, "the kernel's type information has no task iterator"};
+    status_ = status_of_missing(iterator.has_value(), "registers");
     return;
   }
   const auto code = task_program(*offsets);
   if (const int error = bpf::load_iterator(code, *iterator, "ht_registers", program_); error != 0) {
-    status_ = status_of(error, "loading the program");
+    status_ = status_of_load(error);
     return;
   }
   status_ = {RungState::used, {}};
@@ -71,6 +71,10 @@ std::unordered_map<int, TaskRecord> TaskRegisters::by_thread(std::span<const int
     const auto records = bpf::records<TaskRecord>(program_, {.tid = tid});
     if (!records && errno == ESRCH) {
       continue;
+    }
+    if (!records && (errno == E2BIG || errno == EINVAL)) {
+      status_ = {RungState::absent, "in a pid namespace the kernel can only be asked since Linux 6.1"};
+      return found;
     }
     if (!records) {
       status_ = status_of(errno, "iterating over threads by id");

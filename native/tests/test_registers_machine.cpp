@@ -3,10 +3,12 @@
 #include <sys/user.h>
 
 #include <bit>
+#include <cerrno>
 #include <cstddef>
 #include <vector>
 
 #include "registers/machine.hpp"
+#include "registers/status.hpp"
 
 using namespace hangtrace;
 using namespace hangtrace::registers;
@@ -87,3 +89,12 @@ TEST_CASE("registers of a sample are told apart by the order of their bits") {
 }
 
 #endif
+
+TEST_CASE("what a kernel lacks is told from fields that it has renamed, and from other failures") {
+  CHECK(status_of_load(EINVAL).state == RungState::absent);
+  CHECK(status_of_load(EACCES).state == RungState::failed);  // the verifier's word, not that of rights
+  CHECK(status_of_missing(false, "alarms").state == RungState::absent);
+  CHECK(status_of_missing(true, "alarms").state == RungState::failed);
+  CHECK(status_of_missing(true, "alarms").reason ==
+        "this kernel keeps alarms in fields that are not known here");
+}

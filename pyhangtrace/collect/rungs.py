@@ -24,7 +24,7 @@ _FIXES = {
     (ALARMS, SourceState.REFUSED): "run as root, or with CAP_BPF and CAP_PERFMON",
     (PERF, SourceState.REFUSED): "run as root, or: sysctl -w kernel.perf_event_paranoid=2; or --allow-stop",
     (STOP, SourceState.REFUSED): "run as root; in a container also: --cap-add SYS_PTRACE",
-    (EBPF, SourceState.ABSENT): "Linux 5.15 or newer, with CONFIG_DEBUG_INFO_BTF=y",
+    (EBPF, SourceState.ABSENT): "Linux 5.15 or newer (6.1 in a container), with CONFIG_DEBUG_INFO_BTF=y",
     (SOCKETS, SourceState.ABSENT): "Linux 5.11 or newer (6.1 in a container), with CONFIG_DEBUG_INFO_BTF=y",
     (ALARMS, SourceState.ABSENT): "Linux 5.8 or newer (6.1 in a container), with CONFIG_DEBUG_INFO_BTF=y",
 }

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from pyhangtrace import _native
+from tests.control_groups import limit_memory, parent_of_groups
 from tests.integration.bad_targets import (
     TARGETS,
     await_that,
@@ -29,7 +30,6 @@ from tests.integration.bad_targets import (
 )
 
 MIB = 1 << 20
-MEMORY = Path("/sys/fs/cgroup/memory")
 
 
 def memory_of(pid: int | str, *options: str) -> dict[str, Any]:
@@ -75,11 +75,12 @@ _NUMBERS = itertools.count()
 
 @pytest.fixture
 def group() -> Iterator[Path]:
-    """A memory control group of version 1 for a test."""
-    if os.geteuid() != 0 or not (MEMORY / "memory.limit_in_bytes").exists():
-        pytest.skip("needs root and the memory controller of cgroup v1")
+    """A memory control group for a test."""
+    parent = parent_of_groups("memory") if os.geteuid() == 0 else None
+    if parent is None:
+        pytest.skip("needs root and a memory controller whose groups can be written")
     # A name of its own: the kernel's log still tells of the kills in groups of other tests.
-    folder = MEMORY / f"hangtrace-test-{os.getpid()}-{next(_NUMBERS)}"
+    folder = parent / f"hangtrace-test-{os.getpid()}-{next(_NUMBERS)}"
     folder.mkdir()
     try:
         yield folder
@@ -125,7 +126,7 @@ def test_thrash_in_a_control_group(group: Path, tmp_path: Path) -> None:
         os.fsync(file.fileno())
         # Or its pages stay charged to this process' group, where there is room.
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    (group / "memory.limit_in_bytes").write_text(f"{80 * MIB}")
+    limit_memory(group, 80 * MIB)
     with started(_THRASH, path, before=inside(group)) as child:
         answer = memory_of(child.pid, "-d", "1")
     memory = answer["memory"]
@@ -209,7 +210,7 @@ def test_a_first_read_by_page_faults_is_no_thrash(group: Path, tmp_path: Path) -
         file.flush()
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    (group / "memory.limit_in_bytes").write_text(f"{1024 * MIB}")
+    limit_memory(group, 1024 * MIB)
     with started(_FIRST_READ, path, before=inside(group)) as child:
         answer = memory_of(child.pid, "-d", "1")
     memory = answer["memory"]
@@ -242,7 +243,7 @@ _OOM = """
 @pytest.mark.root
 @pytest.mark.parametrize("then", ["leave", "reap"])
 def test_an_oom_kill_in_a_control_group(group: Path, then: str) -> None:
-    (group / "memory.limit_in_bytes").write_text(f"{60 * MIB}")
+    limit_memory(group, 60 * MIB)
     with started(_OOM, then, before=inside(group)) as child:
         answer = memory_of(child.pid, "-d", "0.1")
     memory = answer["memory"]
@@ -461,9 +462,11 @@ def test_the_books_of_a_job_alone_in_its_group_balance(group: Path, tmp_path: Pa
     assert books["others"] == 0
     assert abs(books["residue"]) < 0.01 * books["usage"]
     parts = {entry["name"]: entry["size"] for entry in books["entries"]}
-    assert parts["page cache"] >= 64 * MIB
-    assert parts["shared memory"] == 20 * MIB
-    assert parts["anonymous"] >= 100 * MIB
+    # Before Linux 5.13 a group's counters lag behind by up to 32 pages for each CPU.
+    lag = 32 * mmap.PAGESIZE * (os.cpu_count() or 1)
+    assert parts["page cache"] >= 64 * MIB - lag
+    assert parts["shared memory"] == pytest.approx(20 * MIB, abs=lag)
+    assert parts["anonymous"] >= 100 * MIB - lag
     assert parts["kernel"] > 0
     if memory["mode"] == "pfn_union":
         # What the job holds is what it is charged for, but for the memfd that it does not map, libraries that others

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.control_groups import limit_cpu, parent_of_groups
 from tests.hangs.processes import POLL_S, NotReached, Running
 
 CGROUPS = Path("/sys/fs/cgroup")
@@ -18,7 +19,10 @@ CAP_SYS_ADMIN = 21
 
 def no_freezer() -> str | None:
     """Why no group of the freezer of cgroup v1 can be made here."""
-    return _no_controller("freezer")
+    folder = CGROUPS / "freezer"
+    if (folder / "tasks").is_file() and os.access(folder, os.W_OK):
+        return None
+    return "needs the freezer controller of cgroup v1, writable"
 
 
 def no_unified_freezer() -> str | None:
@@ -38,8 +42,8 @@ def unified() -> Path | None:
 
 
 def no_quota() -> str | None:
-    """Why no group with a quota of cgroup v1 can be made here."""
-    return _no_controller("cpu")
+    """Why no group with a quota can be made here."""
+    return None if parent_of_groups("cpu") else "needs a cpu controller whose groups can be written"
 
 
 def no_fuse() -> str | None:
@@ -61,17 +65,10 @@ def no_filelock() -> str | None:
     return None if find_spec("filelock") else "needs the package filelock"
 
 
-def _no_controller(name: str) -> str | None:
-    folder = CGROUPS / name
-    if (folder / "tasks").is_file() and os.access(folder, os.W_OK):
-        return None
-    return f"needs the {name} controller of cgroup v1, writable"
-
-
 @contextmanager
 def _group(controller: str, pid: int) -> Iterator[Path]:
     """A group with this process in it, which goes back afterwards."""
-    parent = CGROUPS / controller if controller else unified() or CGROUPS
+    parent = (parent_of_groups(controller) if controller else unified()) or CGROUPS
     folder = parent / f"hangtrace-test-{pid}"
     folder.mkdir()
     try:
@@ -113,8 +110,7 @@ def frozen_unified(stage: Running) -> Iterator[None]:
 def throttled(stage: Running) -> Iterator[None]:
     """The waiter gets two hundredths of a CPU."""
     with _group("cpu", stage.members["waiter"].pid) as folder:
-        (folder / "cpu.cfs_period_us").write_text("100000")
-        (folder / "cpu.cfs_quota_us").write_text("2000")
+        limit_cpu(folder, 2000)
         stat = folder / "cpu.stat"
         try:
             deadline = time.monotonic() + DEADLINE_S
@@ -124,7 +120,7 @@ def throttled(stage: Running) -> Iterator[None]:
                 time.sleep(POLL_S)
             yield
         finally:
-            (folder / "cpu.cfs_quota_us").write_text("-1")
+            limit_cpu(folder, None)
 
 
 def _await(file: Path, word: str, *, line: int = 0) -> None:
