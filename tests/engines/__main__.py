@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,12 @@ from tests.engines.venvs import NoEngine
 from tests.hangs.processes import NotReached
 
 
+def _leave(_signal: int, _frame: object) -> None:
+    raise KeyboardInterrupt
+
+
 def main() -> int:
+    signal.signal(signal.SIGTERM, _leave)
     parser = argparse.ArgumentParser(prog="python -m tests.engines", description=__doc__)
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="names that contain this")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="evidence, reports and logs go here")
@@ -55,4 +61,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

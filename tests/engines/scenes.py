@@ -15,7 +15,8 @@ class Scene:
     """One server and what befalls it.
 
     Members by role: ``server`` is the process that was started; ``rankN`` and ``rankN.prefetch`` announce themselves;
-    ``engine`` and ``detokenizer`` are known by title, ``holder`` and ``peer`` are processes beside the server.
+    ``engine`` and ``detokenizer`` are known by title, ``holder`` and ``peer`` are processes beside the server; with
+    `log_pipe`, ``reader`` is who plays the scene.
     """
 
     name: str
@@ -262,7 +263,12 @@ SCENES: tuple[Scene, ...] = (
     _vllm(
         "log-pipe-full",
         "nobody reads the pipe that the API server logs into",
-        hung(("ipc.pipe_full", None), "ipc.pipe_full", culprit=("server",), may_name=("server",)),
+        hung(
+            ("ipc.pipe_full", None),
+            "ipc.pipe_full",
+            culprit=("server", "reader"),
+            may_name=("server", "reader"),
+        ),
         "serving",
         serving=("flood",),
         waits={"server": Waits.WRITE},
@@ -295,12 +301,11 @@ SCENES: tuple[Scene, ...] = (
     ),
     _sglang(
         "slow-load",
-        "rank 1 reads its weights at 1 MB/s",
-        healthy("slow", may_name=("rank1",)),
+        "all read their weights from a disk that gives 1 MB/s",
+        healthy("slow", may_name=("rank0", "rank1")),
         "weight_loading",
-        "barrier_after_load",
-        hang="load:1:throttle",
-        waits={"rank0": FUTEX},
+        hang="load:*:throttle",
+        waits={"rank0": Waits.ANY, "rank1": Waits.ANY},
         vocabulary=240_000,
     ),
 )

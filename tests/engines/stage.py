@@ -95,6 +95,8 @@ def _play(scene: Scene, scratch: Path, log: Path, stack: ExitStack) -> Played:
     os.close(writes_to)
     processes.append(server)
     members["server"] = Member("server", server.pid, server.pid)
+    if scene.log_pipe:
+        members["reader"] = Member("reader", os.getpid(), os.getpid())
     announced = {f"rank{rank}" for rank in range(scene.ranks)}
     announced |= {role for role in scene.waits if "." in role}
     while missing := announced - set(members):

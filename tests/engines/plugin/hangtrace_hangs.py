@@ -1,7 +1,8 @@
 """A plug-in for both engines, loaded through their own entry points: says who is which rank, and stops one where told.
 
-``ENGINE_HANG`` is ``POINT:RANK:WAY``: at that point of the engine's work the process of that rank goes that way, the
-others go on. The points of serving do so only once the file ``ENGINE_ARMED`` exists, so that a server starts well.
+``ENGINE_HANG`` is ``POINT:RANK:WAY``: at that point of the engine's work the process of that rank (``*``: each) goes
+that way, the others go on. The points of serving do so only once the file ``ENGINE_ARMED`` exists, so that a server
+starts well.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import announce
 import hangtrace_ways
 
 POINT, _RANK, WAY = os.environ.get("ENGINE_HANG", "never:0:none").split(":")
-RANK = int(_RANK)
+RANK = None if _RANK == "*" else int(_RANK)
 
 
 def _armed() -> bool:
@@ -25,7 +26,7 @@ def _armed() -> bool:
 
 def _passes(point: str, rank: int) -> None:
     """A rank comes by one of the points."""
-    if (point, rank) == (POINT, RANK):
+    if point == POINT and RANK in (None, rank):
         hangtrace_ways.go(WAY, rank)
 
 
