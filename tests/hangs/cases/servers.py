@@ -89,6 +89,19 @@ CASES = (
         rank0=POLL,
         rank1=POLL,
     ),
+    vllm(
+        "killed",
+        "a worker of a vLLM-like server was killed while nobody asked for anything",
+        Facts(
+            state=frozenset({"ended"}),
+            cause=frozenset({"peer.exited", "peer.oom_killed"}),
+            culprit=("worker1",),
+        ),
+        api=POLL,
+        engine=LOCK,
+        worker0=POLL,
+        worker1=Waits.ENDED,
+    ),
     sglang(
         "idle",
         "an SGLang-like server without requests: its ranks spin in a broadcast",

@@ -3,13 +3,14 @@
 The API server (asyncio, HTTP) talks with the engine core over ZeroMQ; that one sends commands to the workers over a
 queue in shared memory, and rank 0 answers over another one. A step is an all_reduce of the workers. HOW: `idle`,
 `stuck` (rank 1 does not come to the second step), `lost` (rank 0 forgets to answer the second step), `full` (the API
-server writes its log to a pipe whose reader does not read).
+server writes its log to a pipe whose reader does not read), `killed` (rank 1, while nobody asks).
 """
 
 import asyncio
 import multiprocessing
 import os
 import queue
+import signal
 import subprocess
 import sys
 import threading
@@ -49,8 +50,11 @@ class WorkerProc:
             self.execute_model()
             if self.answers is not None and not (self.how == "lost" and self.steps == 2):
                 self.answers.enqueue(self.steps)
-            if self.how in ("idle", "full", "lost") and self.steps == (2 if self.how == "lost" else 1):
-                announce.member(f"rank{self.rank}")
+            if self.how in ("idle", "full", "lost", "killed") and self.steps == (
+                2 if self.how == "lost" else 1
+            ):
+                # Of a worker that has ended nothing tells its rank any more.
+                announce.member(f"{'worker' if self.how == 'killed' else 'rank'}{self.rank}")
 
     def execute_model(self):
         if self.how == "stuck" and self.steps == 2:
@@ -73,6 +77,7 @@ class EngineCore:
                 target=WorkerProc, args=(rank, how, folder, port, theirs, self.commands.handle)
             )
             child.start()
+            self.last_worker = child.pid
             pipes.append(mine)
         self.answers = MessageQueue(handle=pipes[0].recv())
         pipes[1].recv()
@@ -101,8 +106,11 @@ class EngineCore:
     def run_busy_loop(self):
         steps = 0
         while True:
-            if steps == 0 or self.how in ("idle", "full"):
+            kills = self.how == "killed" and steps == 2  # by when rank 1 is through the first one
+            if steps == 0 or self.how in ("idle", "full") or kills:
                 if steps:
+                    if kills:
+                        os.kill(self.last_worker, signal.SIGKILL)
                     announce.member("engine")
                 self.input_queue.get()
             steps += 1
