@@ -90,12 +90,13 @@ def _finds_none(scene: Scene, key: Key) -> bool:
 
 
 def _loop(sample: ThreadSample) -> bool | None:
-    """True in the loop without a batch, False anywhere else; None without a stack."""
-    stack = (*python_frames(sample.frames), *sample.unmerged_python)
-    names = [(short(frame.function), frame.file) for frame in stack]
-    if not names:
-        return None
-    at = next(
-        (i for i, (name, file) in enumerate(names) if name.startswith(_LOOP) and path_has(file, _PLACE)), None
-    )
-    return at is not None and _AT_A_BATCH.isdisjoint(name for name, _ in names[:at])
+    """True in the loop without a batch, False anywhere else; None where what was seen of the stack does not tell."""
+    names = [(short(frame.function), frame.file) for frame in python_frames(sample.frames)]
+    apart = [(short(frame.function), frame.file) for frame in sample.unmerged_python]
+    stack = [*names, *apart]
+    loops = (at for at, (name, file) in enumerate(stack) if name.startswith(_LOOP) and path_has(file, _PLACE))
+    at = next(loops, None)
+    if at is not None or not _AT_A_BATCH.isdisjoint(name for name, _ in stack):
+        return at is not None and _AT_A_BATCH.isdisjoint(name for name, _ in stack[:at])
+    # Of one that was on its way the outer end may be missing.
+    return False if names and sample.stack_complete and sample.python_problem is None else None

@@ -261,6 +261,15 @@ def test_one_that_was_seen_at_a_batch_is_not(call: str) -> None:
     assert sglang(seeks(*loop), seeks(call)).verdict.state is State.RUNNING
 
 
+def test_a_stack_without_its_outer_end_says_nothing() -> None:
+    loop = ("Scheduler.broadcast_pyobj", "Scheduler.recv_requests")
+    whole = [b.replace(one, frames=one.frames[:3]) for one in seeks(*loop)]
+    half = [b.replace(one, stack_complete=False) for one in whole]
+    assert sglang(seeks(*loop), half).verdict.state is State.IDLE
+    assert sglang(seeks(*loop), whole).verdict.state is State.RUNNING
+    assert sglang(half, half).verdict.state is State.RUNNING
+
+
 DETOKENIZER = 110
 
 
