@@ -33,6 +33,9 @@ def next_steps(case: Case, finding: Finding) -> tuple[str, ...]:
     if finding.state in (State.RUNNING, State.IDLE):
         return ()
     steps = [*_for_cause(case, finding), *gpu_steps(case, finding)]
+    if finding.state is State.SLOW and finding.cause is Kind.IO_STALLED:
+        root = case.scene.evidence.job.root_pid
+        steps.append(f"hangtrace memory {root} says how fast the files are read, and how much is left")
     if finding.state is State.UNKNOWN:
         steps += _on_other_hosts(case)
         steps += [

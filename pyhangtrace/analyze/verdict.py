@@ -28,6 +28,7 @@ from pyhangtrace.analyze.working import (
     may_poll,
     movers,
     short,
+    slow_reads,
     straggler,
     throttled,
     undecided,
@@ -83,6 +84,9 @@ def _find(case: Case, scene: Scene, matched: Matched, judged: Judged) -> Finding
     broken = broken_part(case)
     if broken is not None:
         return broken
+    stalled = slow_reads(case)
+    if stalled is not None:
+        return stalled
     late_each_time = straggler(case)
     if late_each_time is not None:
         return late_each_time

@@ -19,6 +19,7 @@ from pyhangtrace.analyze.finding import (
     victims_of,
 )
 from pyhangtrace.analyze.outside import keeps_time
+from pyhangtrace.analyze.phase import reads_files
 from pyhangtrace.analyze.progress import GOES_ON, SETTLED_S, Progress
 from pyhangtrace.analyze.scene import Key
 from pyhangtrace.analyze.states import throttled_share
@@ -335,6 +336,30 @@ def throttled(case: Case) -> Finding | None:
         cause=Kind.CPU_THROTTLED,
         confidence=Confidence.LIKELY,
         named=tuple(name_of(case, key, Part.CULPRIT) for key in one_a_process(found)),
+        chain=(found[0],),
+    )
+
+
+def slow_reads(case: Case) -> Finding | None:
+    """Ranks that load files wait for the storage for long, and may yet get what they want: nobody of them is late."""
+    if not reads_files(case.scene):
+        return None
+    found = [
+        key
+        for key in sorted(case.waits, key=case.order)
+        if case.waits[key].kind in (WaitKind.PAGE_FAULT, WaitKind.IO)
+        and case.waits[key].cause is Kind.IO_STALLED
+        and case.waits[key].progress is Progress.UNMOVED
+        and (case.waits[key].since_s or 0.0) >= SETTLED_S
+        and case.scene.who.rank(key[0]) is not None
+    ]
+    if not found:
+        return None
+    return Finding(
+        state=State.SLOW,
+        cause=Kind.IO_STALLED,
+        confidence=Confidence.LIKELY,
+        named=tuple(name_of(case, key, Part.PARTY) for key in one_a_process(found)),
         chain=(found[0],),
     )
 

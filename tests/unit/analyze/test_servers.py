@@ -9,7 +9,7 @@ import pytest
 
 from pyhangtrace.analyze import analyze
 from pyhangtrace.model.evidence import Look
-from pyhangtrace.model.kinds import Confidence, FdKind, Kind, Role, State
+from pyhangtrace.model.kinds import Confidence, FdKind, Kind, Part, Role, State
 from pyhangtrace.model.open_files import FdFacts, Holder, SharedSegment, SocketFacts
 from pyhangtrace.model.processes import ProcessFacts, RankClaim
 from pyhangtrace.model.report import Report
@@ -317,3 +317,38 @@ def test_a_stopped_helper_of_no_part_is_nobodys_business() -> None:
     other = b.process(DETOKENIZER, title="python helper.py", state="T")
     looks = [[*seeks("Scheduler.recv_requests"), b.stopped(DETOKENIZER)] for _ in range(2)]
     assert sglang(*looks, more=[other]).verdict.state is State.IDLE
+
+
+def loads(pid: int, since_s: float, *frames: Any) -> ThreadSample:
+    """In a page fault on a file that has to be read in."""
+    return b.sleeper(
+        pid,
+        state="D",
+        syscall=-1,
+        args=(),
+        wchan="folio_wait_bit_common",
+        asleep_for_s=since_s,
+        frames=frames,
+    )
+
+
+LOADS = b.py("DefaultModelLoader.load_weights", "/venv/sglang/srt/model_loader/loader.py")
+
+
+@pytest.mark.parametrize(
+    ("since_s", "frame", "state"),
+    [(8.0, LOADS, State.SLOW), (1.0, LOADS, None), (8.0, b.py("main"), None), (90.0, LOADS, State.HUNG)],
+)
+def test_ranks_that_wait_for_the_storage_while_they_load_are_slow(
+    since_s: float, frame: Any, state: State | None
+) -> None:
+    report = analyze(
+        b.evidence(b.ranks(2), b.twice(*(loads(100 + rank, since_s, frame) for rank in range(2))))
+    )
+    verdict = report.verdict
+    if state is not State.SLOW:
+        assert verdict.state is state or (state is None and verdict.state not in (State.SLOW, State.HUNG))
+        return
+    assert (verdict.state, verdict.cause) == (State.SLOW, Kind.IO_STALLED)
+    assert [(who.rank, who.part) for who in verdict.culprits] == [(0, Part.PARTY), (1, Part.PARTY)]
+    assert any("hangtrace memory" in step for step in verdict.next_steps)
