@@ -258,7 +258,9 @@ SCENES: tuple[Scene, ...] = (
         Facts(state=frozenset({"hung", "unknown", "idle"}), may_name=("rank0", "engine")),
         "serving",
         hang="answer:0:none",
-        serving=("arm", "ask in vain"),
+        # The first request has something compiled.
+        serving=("ask", "arm", "ask in vain"),
+        waits={"engine": Waits.POLL, "rank0": Waits.POLL},
     ),
     _vllm(
         "log-pipe-full",
@@ -301,11 +303,11 @@ SCENES: tuple[Scene, ...] = (
     ),
     _sglang(
         "slow-load",
-        "all read their weights from a disk that gives 1 MB/s",
+        "all read their weights from a disk that gives 10 MB/s",
         healthy("slow", may_name=("rank0", "rank1")),
         "weight_loading",
         hang="load:*:throttle",
         waits={"rank0": Waits.ANY, "rank1": Waits.ANY},
-        vocabulary=240_000,
+        vocabulary=960_000,
     ),
 )

@@ -36,8 +36,8 @@ REACH_DEADLINE_S = 180.0
 #: Seconds a client waits for an answer that does not come.
 CLIENT_PATIENCE_S = 900.0
 _TITLES = {"engine": "VLLM::EngineCore", "detokenizer": "sglang::detokenizer"}
-#: 1 MB/s.
-THROTTLE_BPS = 1_000_000
+#: The kernel may read tens of megabytes ahead at a time, of which nothing shows before all of it is there.
+THROTTLE_BPS = 10_000_000
 
 
 @dataclass(frozen=True, slots=True)
