@@ -24,6 +24,7 @@ from pyhangtrace.collect import (
     looks,
     mmap_lock,
     nccl,
+    nccl_version,
     probes,
     process_groups,
     procfs,
@@ -61,6 +62,8 @@ _READS_S = 0.2  # between the looks at files that are being loaded
 _LOGS_S = 0.3
 _GROUPS_S = 1.0
 _NCCL_S = 1.0
+_CUDA = "cuda"  # as `maps` names the driver's library
+_LINKED_S = 0.3
 _KERNEL_S = 0.5  # for what only the kernel records: alarms, locks of memory maps
 _MAX_ALARMS = 64
 # Asked for by name, and of thousands of entries with their stacks: the run lasts that much longer if need be.
@@ -318,12 +321,18 @@ class _Run:
         """Once after the first look and once after the last: what was launched in between tells that it moves."""
         found = self.found
         users = nccl.users(found.seen[-1].look.threads).intersection(found.group.members)
-        pids = found.living(sorted(users.union(found.with_library(nccl.FRAMEWORK))))
+        loaded = users.union(found.with_library(nccl.FRAMEWORK))
+        if found.linked is None:
+            # It may be in the program itself, and show no name in any stack.
+            silent = found.living([pid for pid in found.with_library(_CUDA) if pid not in loaded])
+            found.linked = nccl_version.linked(self.reader, silent, deadline_s=self._left(_LINKED_S))
+        pids = found.living(sorted(loaded.union(found.linked)))
         if pids:
             picture, found.nccl_status = nccl.collect(
                 self.reader,
                 pids,
                 found.seen[-1].look.threads,
+                linked=found.linked,
                 at_s=time.monotonic() - found.seen[0].taken,
                 deadline_s=self._left(_NCCL_S),
             )

@@ -50,6 +50,7 @@ class Findings:
     recorders: tuple[RecorderFacts, ...] = ()
     log_marks: tuple[LogMark, ...] = ()
     nccl: list[NcclPicture] = field(default_factory=list)
+    linked: dict[int, tuple[str, str]] | None = None  # NCCL in programs themselves; None: not looked for yet
     nccl_status: SourceStatus | None = None
     ras: RasAnswer | None = None
     source: tuple[SourcePlace, ...] = ()

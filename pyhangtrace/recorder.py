@@ -142,6 +142,7 @@ class _Run:
             self.reader,
             found.living(found.group.members),
             found.seen[-1].look.threads,
+            linked={},
             at_s=0.0,
             deadline_s=_STEP_S,
         )

@@ -110,15 +110,20 @@ def collect(
     pids: Sequence[int],
     threads: Sequence[ThreadSample],
     *,
+    linked: Mapping[int, tuple[str, str]],
     at_s: float,
     deadline_s: float,
 ) -> tuple[NcclPicture, SourceStatus]:
-    """What NCCL knows in these processes, which have it loaded, and how far that went."""
+    """What NCCL knows in these processes, which have it loaded, and how far that went. `linked`: path and release of
+    programs it was linked into.
+    """
     wanted: dict[int, tuple[tuple[int, ...], bool, tuple[str, ...]]] = {}
     for pid in pids:
         own = [thread for thread in threads if thread.pid == pid]
         callers = tuple(thread.tid for thread in own if _is_inside(thread) or not thread.stack_complete)
         libraries = {frame.module for thread in own for frame in _nccl_frames(thread) if frame.module}
+        if pid in linked:
+            libraries.add(linked[pid][0])
         wanted[pid] = (callers, any(map(_sets_up, own)), tuple(sorted(libraries)))
     began = time.monotonic()
     answers = reader.run(
@@ -127,6 +132,8 @@ def collect(
     states = tuple(_state(pid, found) for pid, found in sorted(answers.values.items()) if found is not None)
     problems = [f"process {pid}: {why}" for pid, why in sorted(answers.problems.items())]
     problems += [f"process {state.pid}: {state.problem}" for state in states if state.problem is not None]
+    nameless = [pid for pid in sorted(linked) if pid in answers.values and answers.values[pid] is None]
+    problems += [_nameless(pid, *linked[pid]) for pid in nameless]
     source = SourceState.USED if any(state.communicators for state in states) else SourceState.ABSENT
     if problems and source is not SourceState.USED:
         source = SourceState.FAILED
@@ -135,7 +142,12 @@ def collect(
     if left_s > _SLACK_S:
         states = _with_others(reader, states, left_s)
     picture = NcclPicture(at_s=round(at_s + time.monotonic() - began, 6), states=states)
-    return picture, SourceStatus(source=SOURCE, state=source, reason=reason)
+    fix = "keep the symbols of the program (no strip)" if nameless else ""
+    return picture, SourceStatus(source=SOURCE, state=source, reason=reason, fix=fix)
+
+
+def _nameless(pid: int, path: str, version: str) -> str:
+    return f"process {pid}: NCCL {version} was linked into {printable(path)}, which has no symbols of it"
 
 
 def _with_others(

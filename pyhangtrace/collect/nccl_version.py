@@ -15,6 +15,7 @@ from pyhangtrace.collect.mappings import mapped_files
 from pyhangtrace.collect.procfs import read_bytes
 
 VERSION_TASK = "nccl_version"
+LINKED_TASK = "nccl_linked"
 
 # Libraries that have NCCL in them, the plain one first.
 _LIBRARIES = (b"libnccl.so", b"librccl.so", b"libtorch_cuda.so", b"libtorch_hip.so")
@@ -40,6 +41,28 @@ def collect(reader: GuardedReader, pids: Sequence[int], *, deadline_s: float) ->
     """The release by process, where known."""
     answers = reader.run(VERSION_TASK, pids, deadline_s=deadline_s)
     return {pid: version for pid, version in answers.values.items() if version is not None}
+
+
+def linked_task(
+    state: HelperState, pids: Sequence[int], argument: Any, progress: Progress
+) -> Iterator[tuple[int, Any]]:
+    """Task: (path, release) of each program with NCCL linked into it, None for the others."""
+    known: dict[tuple[int, int], str | None] = {}
+    for pid in pids:
+        progress(pid)
+        file = f"{state.proc_root}/{pid}/exe"
+        try:
+            inode = os.stat(file).st_ino
+            version = _of_library(os.fsencode(file), inode, known)
+            yield pid, (os.readlink(file), version) if version is not None else None
+        except OSError:
+            yield pid, None
+
+
+def linked(reader: GuardedReader, pids: Sequence[int], *, deadline_s: float) -> dict[int, tuple[str, str]]:
+    """Path and release of the programs with NCCL linked into them, by its own words: they may have no symbols."""
+    answers = reader.run(LINKED_TASK, pids, deadline_s=deadline_s) if pids else None
+    return {pid: found for pid, found in answers.values.items() if found is not None} if answers else {}
 
 
 def _of_process(folder: str, known: dict[tuple[int, int], str | None]) -> str | None:

@@ -81,6 +81,7 @@ TASKS: dict[str, Task] = {
     gpu_driver.DRIVER_TASK: gpu_driver.driver_task,
     gpu_driver.CUDA_TASK: gpu_driver.cuda_task,
     nccl_version.VERSION_TASK: nccl_version.version_task,
+    nccl_version.LINKED_TASK: nccl_version.linked_task,
     ras.SETTINGS_TASK: ras.settings_task,
     called_functions.CALLED_FUNCTIONS_TASK: called_functions.called_functions_task,
     fault_places.MAPPING_NAMES_TASK: fault_places.mapping_names_task,
