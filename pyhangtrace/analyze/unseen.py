@@ -22,8 +22,8 @@ from pyhangtrace.model.ranks import fold
 from pyhangtrace.model.report import Collective
 from pyhangtrace.model.threads import ThreadSample
 
-# Calls of MPI that return at once, whether or not what they ask for has come.
-_ASKS_MPI = re.compile(r"P?MPI_(Test(all|any|some)?|Iprobe|Improbe|Request_get_status)\b")
+# Also mpi4py, which has calls of its own around it.
+_IN_MPI = re.compile(r"P?MPI_[A-Z]|__pyx_\w*6mpi4py_3MPI_")
 # What it sleeps in is told by the kernel, whatever its stack lacks.
 _KNOWN_ASLEEP = frozenset({Standing.FIRM, Standing.TIMER})
 
@@ -115,7 +115,7 @@ def _is_hidden(scene: Scene, wait: Blocked, *, native: bool) -> bool:
     if wait.progress is Progress.UNMOVED and wait.standing in _KNOWN_ASLEEP:
         return False
     samples = scene.samples[wait.key]
-    if native and any(map(_asks_mpi, samples)):
+    if native and any(map(_is_in_mpi, samples)):
         return True
     told = next((sample for sample in reversed(samples) if tells(sample, native=native)), None)
     if told is None:
@@ -132,6 +132,6 @@ def _is_in_call(sample: ThreadSample) -> bool:
     )
 
 
-def _asks_mpi(sample: ThreadSample) -> bool:
-    """Whether it looks for the end of what it has begun before, which may be the operation of the others."""
-    return any(_ASKS_MPI.match(frame.function) for frame in (*sample.frames, *sample.unmerged_native))
+def _is_in_mpi(sample: ThreadSample) -> bool:
+    """Whether it is in a call that no rule knows, or asks for the end of what it began, in which the others may be."""
+    return any(_IN_MPI.match(frame.function) for frame in (*sample.frames, *sample.unmerged_native))

@@ -149,6 +149,9 @@ def test_the_communicator_is_the_one_that_expects_a_message_of_a_collective() ->
         ("PMPI_File_write_at_all", Meaning.COLLECTIVE, "file_write_at_all"),
         ("ompi_mpi_finalize", Meaning.COLLECTIVE, "finalize"),
         ("PMPI_Ssend", Meaning.SEND, "send"),
+        ("PMPI_Bcast_c", Meaning.COLLECTIVE, "broadcast"),
+        ("PMPI_Neighbor_alltoall_c", Meaning.COLLECTIVE, "neighbor_alltoall"),
+        ("MPI_Recv_c", Meaning.RECV, "recv"),
     ],
 )
 def test_calls_of_mpi(function: str, meaning: Meaning, op: str) -> None:

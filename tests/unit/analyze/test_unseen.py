@@ -217,8 +217,9 @@ def test_ranks_that_run_unseen_may_poll_for_each_other() -> None:
     assert analyze(looked(seen, seen)).verdict.state is State.RUNNING
 
 
-def test_who_asks_mpi_for_the_end_of_what_it_began_may_have_come() -> None:
-    asks = b.running(100, frames=(b.native("PMPI_Test", "libmpi.so.40"), *IN_NATIVE))
+@pytest.mark.parametrize("function", ["PMPI_Test", "PMPI_Win_flush", "__pyx_pw_6mpi4py_3MPI_4Comm_87Iprobe"])
+def test_who_asks_mpi_for_the_end_of_what_it_began_may_have_come(function: str) -> None:
+    asks = b.running(100, frames=(b.native(function, "libmpi.so.40"), *IN_NATIVE))
     threads = [asks, b.asleep(101, seconds=3600), b.running(102, frames=IN_MPI)]
     report = analyze(looked(threads, [b.running(100, frames=IN_NATIVE), *threads[1:]], mpi=True))
     assert ([who.rank for who in report.verdict.culprits], missing(report)) == ([1], {1})
