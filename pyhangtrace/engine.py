@@ -11,7 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
-from pyhangtrace.analyze import alarms_wanted, analyze, more_time_wanted, outsiders_wanted, progress_wanted
+from pyhangtrace.analyze import (
+    alarms_wanted,
+    analyze,
+    more_time_wanted,
+    outsiders_wanted,
+    progress_wanted,
+    shared_locks_wanted,
+)
 from pyhangtrace.collect import (
     alarms,
     flight_recorder,
@@ -20,6 +27,7 @@ from pyhangtrace.collect import (
     host,
     key_setters,
     loading,
+    lock_sharers,
     log_marks,
     looks,
     mmap_lock,
@@ -65,6 +73,7 @@ _NCCL_S = 1.0
 _CUDA = "cuda"  # as `maps` names the driver's library
 _LINKED_S = 0.3
 _KERNEL_S = 0.5  # for what only the kernel records: alarms, locks of memory maps
+_SHARERS_S = 0.5
 _MAX_ALARMS = 64
 # Asked for by name, and of thousands of entries with their stacks: the run lasts that much longer if need be.
 _RECORDERS_S = 10.0
@@ -161,6 +170,7 @@ class _Run:
             self._read_nccl()
             self._read_groups()
             self._read_alarms()
+            self._read_lock_sharers()
             self._read_map_locks()
             self._read_recorders()
             self._read_logs()
@@ -372,6 +382,16 @@ class _Run:
             )
             self.found.facts.update(changed)
             self.found.coverage.append(status)
+
+    def _read_lock_sharers(self) -> None:
+        """Of those who hang on locks that others can unlock only: all processes have to be asked."""
+        wanted = shared_locks_wanted(self._evidence())
+        if not wanted:
+            return
+        found = self.found
+        pids = [pid for pid in procfs.numbers(self.proc_root) if pid not in ourselves(self.reader)]
+        told = lock_sharers.collect(self.reader, found.facts, wanted, pids, deadline_s=self._left(_SHARERS_S))
+        found.facts.update(told)
 
     def _read_map_locks(self) -> None:
         """Of those whose memory is locked only: the kernel's own word for who has the lock."""

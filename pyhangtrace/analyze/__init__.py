@@ -17,6 +17,14 @@ from pyhangtrace.analyze.report import (
     more_time_wanted,
     outsiders_wanted,
     progress_wanted,
+    shared_locks_wanted,
 )
 
-__all__ = ["alarms_wanted", "analyze", "more_time_wanted", "outsiders_wanted", "progress_wanted"]
+__all__ = [
+    "alarms_wanted",
+    "analyze",
+    "more_time_wanted",
+    "outsiders_wanted",
+    "progress_wanted",
+    "shared_locks_wanted",
+]

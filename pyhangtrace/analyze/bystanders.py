@@ -25,6 +25,7 @@ from pyhangtrace.analyze.ways_out import (
     in_same_memory,
     is_shared,
     relatives,
+    stranger_with_lock,
     timer_ends,
     timer_of,
     ways_out,
@@ -60,7 +61,7 @@ def settle_bystanders(scene: Scene, waits: Mapping[Key, Blocked]) -> dict[Key, B
     # Thousands of threads ask for the same few families.
     around = cache(partial(relatives, scene))
     others = _Others(_naps(scene, waits), _hearers(scene, waits), _tellers(scene, waits), timers, around)
-    shared = any(process.same_memory for process in scene.processes.values())
+    shared = any(process.same_memory or process.lock_sharers for process in scene.processes.values())
     if not (others.naps or others.hearers or others.tellers or timers or shared):
         return settled
     for key, wait in waits.items():
@@ -92,6 +93,10 @@ def _perhaps_ended(scene: Scene, waits: Mapping[Key, Blocked], wait: Blocked, ot
     """The wait for somebody who is recorded, which is no proof where another one may go a way out of it."""
     if (sharers := _sharers(scene, waits, wait)) is not None:
         return sharers
+    if (stranger := stranger_with_lock(scene, wait)) is not None:
+        outsider = f"pid {stranger}, outside the job,"
+        said = f"{outsider} has the memory of the lock, and may unlock it: what it does is not known"
+        return _doubted(wait, said, f"{outsider} unlocks it")
     if others.timers and (words := timer_ends(scene, wait)):
         return _doubted(wait, words, words, helped=True)
     for way, pids in ways_out(scene, wait, others.around):

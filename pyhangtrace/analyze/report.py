@@ -17,6 +17,7 @@ from pyhangtrace.analyze.scene import build_scene
 from pyhangtrace.analyze.sole_wakers import settle_sole_wakers
 from pyhangtrace.analyze.verdict import find
 from pyhangtrace.analyze.waits import classify
+from pyhangtrace.analyze.ways_out import UNGUARDED
 from pyhangtrace.model.evidence import Evidence
 from pyhangtrace.model.kinds import State
 from pyhangtrace.model.report import Report
@@ -51,6 +52,22 @@ def alarms_wanted(evidence: Evidence) -> tuple[int, ...]:
         return ()
     told = {key for cycle in (finding.chain, finding.cycle, *finding.other_cycles) for key in cycle}
     return tuple(sorted({key[0] for key in told if key in case.waits}))
+
+
+def shared_locks_wanted(evidence: Evidence) -> dict[int, frozenset[tuple[int, int]]]:
+    """Of processes that hang on locks in shared memory that others than their owners can unlock: device and inode of
+    that memory. Who else has it should be known before that is said to be a hang for good.
+    """
+    case, finding = _conclude(evidence)
+    if finding.state is not State.HUNG:
+        return {}
+    found: dict[int, set[tuple[int, int]]] = {}
+    for key in (*finding.chain, *finding.cycle, *(each for cycle in finding.other_cycles for each in cycle)):
+        sample = case.scene.thread(key)
+        lock = sample.lock if sample is not None else None
+        if lock is not None and lock.shared_key is not None and lock.kind in UNGUARDED:
+            found.setdefault(key[0], set()).add(lock.shared_key[:2])
+    return {pid: frozenset(memories) for pid, memories in found.items()}
 
 
 def progress_wanted(evidence: Evidence) -> bool:

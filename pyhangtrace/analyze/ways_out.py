@@ -17,7 +17,7 @@ from typing import NamedTuple
 from pyhangtrace.analyze import holders
 from pyhangtrace.analyze.blocked import Blocked, Standing
 from pyhangtrace.analyze.scene import Scene
-from pyhangtrace.model.kinds import WaitKind
+from pyhangtrace.model.kinds import Role, WaitKind
 from pyhangtrace.model.threads import ThreadSample
 
 
@@ -38,7 +38,7 @@ class WayOut(NamedTuple):
 
 
 # Locks that record their owner, and that others can unlock all the same. The C library refuses that for other types.
-_UNGUARDED = frozenset({"mutex_normal", "mutex_adaptive", "rwlock_read", "rwlock_write"})
+UNGUARDED = frozenset({"mutex_normal", "mutex_adaptive", "rwlock_read", "rwlock_write"})
 
 # System calls that return when a handler was called, if that was asked for.
 _INTERRUPTED_CALLS = frozenset(
@@ -83,13 +83,37 @@ def _ways(
     if wait.standing is Standing.STOPPED:
         yield WayOut(Way.CONTINUED, family)
         return
-    if wait.kind in (WaitKind.MUTEX, WaitKind.RWLOCK) and kind in _UNGUARDED:
-        yield WayOut(Way.UNLOCKED, family if is_shared(sample) else frozenset({pid}))
+    if wait.kind in (WaitKind.MUTEX, WaitKind.RWLOCK) and kind in UNGUARDED:
+        yield WayOut(
+            Way.UNLOCKED, _who_can_unlock(scene, pid, family) if is_shared(sample) else frozenset({pid})
+        )
     if not _runs_python(scene, pid) and (kind == "join" or wait.kind in _CANCELLATION_POINTS):
         yield WayOut(Way.CANCELLED, frozenset({pid}))
     if signals := interrupting(scene, wait, sample):
         own = frozenset({pid, *scene.children.get(pid, ())})
         yield WayOut(Way.INTERRUPTED, family if signals - _ASKED_TO_END else own)
+
+
+def _who_can_unlock(scene: Scene, pid: int, family: frozenset[int]) -> frozenset[int]:
+    """Of a lock in shared memory: who has that memory, where it is known, else who may have it by descent."""
+    sharers = scene.processes[pid].lock_sharers if pid in scene.processes else None
+    return family if sharers is None else frozenset(sharers)
+
+
+def stranger_with_lock(scene: Scene, wait: Blocked) -> int | None:
+    """A process that has the memory of a lock which it could unlock, and that has no part in the job."""
+    sample, process = scene.thread(wait.key), scene.processes.get(wait.key[0])
+    if wait.kind not in (WaitKind.MUTEX, WaitKind.RWLOCK) or sample is None or not is_shared(sample):
+        return None
+    if sample.lock is None or sample.lock.kind not in UNGUARDED or process is None:
+        return None
+    part = {pid for pid, _ in wait.targets}
+    strangers = (
+        pid
+        for pid in process.lock_sharers or ()
+        if pid not in part and ((other := scene.processes.get(pid)) is None or other.role is Role.OUTSIDER)
+    )
+    return next(strangers, None)
 
 
 def interrupting(scene: Scene, wait: Blocked, sample: ThreadSample) -> frozenset[int]:

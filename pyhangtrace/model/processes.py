@@ -87,6 +87,9 @@ class ProcessFacts:
     map_lock_tid: int | None = (
         None  # the thread that has its memory map's lock to change it (kernel's record)
     )
+    lock_sharers: tuple[int, ...] | None = (
+        None  # all who have mapped memory with a lock that its threads want, itself included, where asked for
+    )
     same_memory: tuple[int, ...] = ()  # parents and children that run in its memory (clone with CLONE_VM)
     exit_code: int | None = None
     python: PythonFacts | None = None

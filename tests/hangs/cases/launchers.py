@@ -11,6 +11,7 @@ from tests.hangs.facts import Case, Program, Waits
 
 FILES = ("{programs}/file_cycle.c", "{scratch}", "alone")
 ROBUST = ("{programs}/ring.c", "robust")
+NORMAL = ("{programs}/ring.c", "normal")
 RECURSIVE = ("{programs}/ring.c", "recursive")
 RLOCKS = (PYTHON, "{programs}/thread_locks.py", "rlock-cycle")
 PROVEN = replace(cycle(("debit", "credit")), confidence=frozenset({"proven"}))
@@ -59,6 +60,7 @@ CASES = (
             ("communicate", RECURSIVE),
             ("poll", FILES),
             ("tick", ROBUST),
+            ("tick", NORMAL),
             ("watch", RLOCKS),
             ("join", RECURSIVE),
             ("pool", FILES),

@@ -1,5 +1,6 @@
-/* Two that want each other's mutexes, of a type that only its owner can unlock.
-   usage: ring robust|recursive: two processes, with the mutexes in shared memory; two threads. */
+/* Two that want each other's mutexes, of a type that only its owner can unlock, or that anybody can who has
+   the memory. usage: ring robust|normal|recursive: two processes, with the mutexes in shared memory; two
+   threads. */
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
@@ -25,16 +26,18 @@ static void* transfer(void* argument) {
   return NULL;
 }
 
-static void make(int robust) {
+static void make(int processes, int robust) {
   shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   pthread_mutexattr_t type;
   pthread_mutexattr_init(&type);
-  pthread_mutexattr_settype(&type, PTHREAD_MUTEX_RECURSIVE);
+  pthread_mutexattr_settype(&type, processes && !robust ? PTHREAD_MUTEX_NORMAL : PTHREAD_MUTEX_RECURSIVE);
   pthread_barrierattr_t meeting;
   pthread_barrierattr_init(&meeting);
   if (robust) {
-    pthread_mutexattr_setpshared(&type, PTHREAD_PROCESS_SHARED);
     pthread_mutexattr_setrobust(&type, PTHREAD_MUTEX_ROBUST);
+  }
+  if (processes) {
+    pthread_mutexattr_setpshared(&type, PTHREAD_PROCESS_SHARED);
     pthread_barrierattr_setpshared(&meeting, PTHREAD_PROCESS_SHARED);
   }
   pthread_mutex_init(&shared->mutexes[0], &type);
@@ -46,11 +49,11 @@ int main(int argc, char** argv) {
   if (argc != 2) {
     return 2;
   }
-  const int robust = strcmp(argv[1], "robust") == 0;
-  make(robust);
+  const int processes = strcmp(argv[1], "recursive") != 0;
+  make(processes, strcmp(argv[1], "robust") == 0);
   pthread_t threads[2];
   for (long self = 0; self < 2; ++self) {
-    if (!robust) {
+    if (!processes) {
       pthread_create(&threads[self], NULL, transfer, (void*)self);
     } else if (fork() == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -58,7 +61,7 @@ int main(int argc, char** argv) {
       _exit(0);
     }
   }
-  if (!robust) {
+  if (!processes) {
     pthread_join(threads[0], NULL);
   }
   while (wait(NULL) > 0) {

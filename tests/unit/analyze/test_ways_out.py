@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pyhangtrace.analyze.report import alarms_wanted, analyze
+from pyhangtrace.analyze.report import alarms_wanted, analyze, shared_locks_wanted
 from pyhangtrace.model.evidence import Evidence
 from pyhangtrace.model.kinds import Confidence, FdKind, Kind, State
 from pyhangtrace.model.open_files import FdFacts, FileLock, Holder
@@ -131,6 +131,30 @@ def test_a_signal_that_asks_to_end_lets_go_on_where_its_own_process_sends_it(
     other: ThreadSample, caught: tuple[int, ...], sure: Confidence
 ) -> None:
     assert verdict_of(*circle(), other, signals_caught=caught).confidence is sure
+
+
+@pytest.mark.parametrize(
+    ("sharers", "sure"),
+    [
+        (None, LIKELY),  # by descent a brother may have it
+        ((100, 101), PROVEN),  # a launcher that naps, and has not
+        ((100, 101, 300), LIKELY),
+        ((100, 101, 900), LIKELY),  # outside the job
+    ],
+)
+def test_who_has_the_memory_of_a_normal_mutex_may_unlock_it(
+    sharers: tuple[int, ...] | None, sure: Confidence
+) -> None:
+    deadlock = verdict_of(*apart("mutex_normal"), nap(300), lock_sharers=sharers)
+    assert (deadlock.state, deadlock.cause, deadlock.confidence) == (State.HUNG, Kind.LOCK_CYCLE, sure)
+    assert verdict_of(*apart("mutex_robust"), nap(300), lock_sharers=sharers).confidence is PROVEN
+
+
+def test_who_has_the_memory_is_asked_for_where_others_could_unlock_a_lock_of_it() -> None:
+    wanted = {100: frozenset({(1, 7)}), 101: frozenset({(1, 7)})}
+    assert shared_locks_wanted(evidence_of(*apart("mutex_normal"))) == wanted
+    assert shared_locks_wanted(evidence_of(*apart("mutex_robust"))) == {}
+    assert shared_locks_wanted(evidence_of(*circle("mutex_normal"))) == {}
 
 
 def flocks(*others: ThreadSample, **second: Any) -> Verdict:
