@@ -255,6 +255,16 @@ def test_schedulers_that_look_for_requests_again_and_again_are_idle() -> None:
     assert sglang(seeks(*loop), seeks(*loop)).verdict.state is State.IDLE
 
 
+def test_a_stack_of_which_only_the_innermost_part_was_read_says_nothing() -> None:
+    loop = ("Scheduler.broadcast_pyobj", "Scheduler.recv_requests")
+    parts = [
+        b.replace(sample, frames=sample.frames[:2], unmerged_python=(b.py("broadcast", b.C10D),))
+        for sample in seeks(*loop)
+    ]
+    assert sglang(parts, seeks(*loop)).verdict.state is State.IDLE
+    assert sglang(parts, parts).verdict.state is State.RUNNING
+
+
 @pytest.mark.parametrize("call", ["Scheduler.run_batch", "Scheduler.process_batch_result"])
 def test_one_that_was_seen_at_a_batch_is_not(call: str) -> None:
     loop = ("Scheduler.broadcast_pyobj", "Scheduler.recv_requests")
