@@ -154,6 +154,8 @@ def _for_cause(case: Case, finding: Finding) -> list[str]:
         process = case.scene.processes.get(pid)
         group = process.cpu_cgroup if process is not None else None
         steps.append(f"raise the CPU quota of {group or 'its control group'}, or run fewer threads in it")
+    elif finding.cause is Kind.IO_STALLED and finding.state is State.SLOW:
+        steps.append("iostat -x 1: see whether the disk is at its limit, and who else reads from it")
     elif finding.cause in (Kind.CPU_BUSY, Kind.CPU_SPIN) and pid is not None:
         at = end[0] if end is not None and end[0] > 0 else pid
         steps.append(f"perf top -p {at}: see where it spends its time")

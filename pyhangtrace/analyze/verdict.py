@@ -27,6 +27,7 @@ from pyhangtrace.analyze.working import (
     late,
     may_poll,
     movers,
+    reading,
     short,
     slow_reads,
     straggler,
@@ -129,6 +130,9 @@ def _find(case: Case, scene: Scene, matched: Matched, judged: Judged) -> Finding
     futile = [key for key in others if key in judged.clocked and _waits_for_itself(matched.waits[key])]
     if futile:
         return undecided(case, futile)
+    from_disk = reading(case)
+    if from_disk is not None:
+        return from_disk
     if not is_idle(case):
         # All wait for each other in ways that record nobody: neither a hang that is proven nor an idle program.
         return Finding(state=State.UNKNOWN, cause=Kind.UNKNOWN)

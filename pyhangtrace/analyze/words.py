@@ -18,7 +18,9 @@ from pyhangtrace.analyze.scene import Key
 from pyhangtrace.analyze.servers import unread_by
 from pyhangtrace.analyze.spinning import loop_of
 from pyhangtrace.analyze.states import FREEZER
+from pyhangtrace.analyze.working import read_from_disk
 from pyhangtrace.model.kinds import Edge, Kind, Part, SourceState, State, WaitKind
+from pyhangtrace.model.quantities import size
 from pyhangtrace.model.ranks import fold
 
 _PLAIN: dict[WaitKind, str] = {
@@ -387,6 +389,12 @@ def _circle(case: Case, cycle: Sequence[Key]) -> str:
 
 def _accuse(case: Case, finding: Finding) -> str:
     first = finding.named[0] if finding.named else None
+    if first is None and finding.state is State.SLOW and finding.cause is Kind.IO_STALLED:
+        waiting_for = {key[0] for key in finding.victims}
+        rate = size(int(read_from_disk(case, waiting_for)))
+        both = " and ".join(who(case, key) for key in finding.victims[:2])
+        more = f" and {len(finding.victims) - 2} more" if len(finding.victims) > 2 else ""
+        return f"{_capital(both)}{more} read files from a disk that gives {rate}/s."
     if first is None:
         return "Somebody waits without end, and who keeps it waiting is not known."
     absent = [one.rank for one in finding.named if one.part is Part.ABSENT and one.rank is not None]

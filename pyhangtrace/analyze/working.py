@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from pyhangtrace.analyze.blocked import GROUP_KINDS, Blocked, Standing
@@ -364,6 +364,41 @@ def slow_reads(case: Case) -> Finding | None:
     )
 
 
+def reading(case: Case) -> Finding | None:
+    """Nobody gets on, but what somebody faulted for comes from its disk, bit by bit."""
+    found = [
+        key
+        for key in sorted(case.waits, key=case.order)
+        if case.waits[key].kind is WaitKind.PAGE_FAULT
+        and case.waits[key].service is None
+        and (process := case.scene.processes.get(key[0])) is not None
+        and process.role is not Role.OUTSIDER
+    ]
+    if not read_from_disk(case, {pid for pid, _ in found}):
+        return None
+    return Finding(
+        state=State.SLOW,
+        cause=Kind.IO_STALLED,
+        confidence=Confidence.LIKELY,
+        victims=tuple(one_a_process(found)),
+        chain=(found[0],),
+    )
+
+
+def read_from_disk(case: Case, pids: Collection[int]) -> float:
+    """Bytes a second that came from a disk for these processes while they were looked at; 0 where nothing tells."""
+    memory = case.scene.evidence.memory
+    looks = memory.counters if memory is not None else ()
+    if len(looks) < 2 or looks[-1].at_s <= looks[0].at_s:
+        return 0.0
+    first, last = (
+        {one.pid: one.read_bytes for one in look.processes if one.pid in pids and one.read_bytes is not None}
+        for look in (looks[0], looks[-1])
+    )
+    grown = sum(max(0, last[pid] - first[pid]) for pid in first.keys() & last.keys())
+    return grown / (looks[-1].at_s - looks[0].at_s)
+
+
 def is_idle(case: Case) -> bool:
     """Whether everybody waits for the world outside, or for somebody who does: a connection, input, the clock.
 
@@ -377,6 +412,8 @@ def is_idle(case: Case) -> bool:
             continue
         if (wait.asks and wait.progress in GOES_ON) or _naps_unseen(case, key) or _polls_unseen(wait):
             return False
+        if wait.kind is WaitKind.PAGE_FAULT and wait.service is None:
+            return False  # in the midst of its work
         well = key in case.judged.lively or keeps_time(wait) or wait.standing is Standing.STOPPED
         well = well and not (wait.service is None and (_lacks_a_party(case, key) or _held_unseen(case, key)))
         found = found or well

@@ -99,6 +99,8 @@ def headline_title(report: Report) -> str:
         if what is Kind.LOCK_CYCLE and verdict.confidence is Confidence.POSSIBLE:
             return f"{names} {'wait' if len(parties) > 1 else 'waits'} in a circle that one may yet leave"
         return _together(names, what, several=len(parties) > 1)
+    if what is Kind.IO_STALLED and waiting:
+        return f"{who} waiting for the disk"
     words = {
         State.RUNNING: "everything moves",
         State.IDLE: "everybody waits for work from outside",
