@@ -96,7 +96,8 @@ def cleaned(bundle: bytes) -> bytes:
 def _without_folders(text: str) -> str:
     for pattern, name in (
         (re.escape(str(venvs.cache())), "/opt/engines"),
-        (re.escape(str(Path(__file__).parents[2])), "/opt/pyhangtrace"),
+        (r"/[^\" ]*(?=/tests/(?:engines|hangs)/)", "/opt/pyhangtrace"),
+        (r"/[^\" ]*(?=/\.venv/bin/)", "/opt/pyhangtrace"),
         (r"/[^\" ]*/\.pyenv/versions/[^/\" ]+", "/opt/python"),
         (r"/[^\" ]*/engines-[a-z0-9_]{8}(?=/|\"|$)", "/run/server"),
         (re.escape(str(Path.home())) + "(?=/)", "/home/user"),

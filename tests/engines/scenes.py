@@ -16,7 +16,7 @@ class Scene:
 
     Members by role: ``server`` is the process that was started; ``rankN`` and ``rankN.prefetch`` announce themselves;
     ``engine`` and ``detokenizer`` are known by title, ``holder`` and ``peer`` are processes beside the server; with
-    `log_pipe`, ``reader`` is who plays the scene.
+    `log_pipe`, ``reader`` has the other end of the pipe.
     """
 
     name: str
@@ -24,7 +24,7 @@ class Scene:
     summary: str
     hang: str = "never:0:none"  # POINT:RANK:WAY, see the plug-in
     #: Once the server serves: "arm" (the hang's point is live from now on), "ask" (a request is sent), "stop ROLE",
-    #: "kill ROLE", "flood" (requests until the log's pipe is full).
+    #: "kill ROLE" (who is ``killed`` from then on), "flood" (requests until the log's pipe is full).
     serving: tuple[str, ...] | None = None  # None: it never comes to serve
     waits: Mapping[str, Waits] = field(default_factory=dict)  # how /proc shows that the scene is reached
     facts: Facts
@@ -221,12 +221,13 @@ SCENES: tuple[Scene, ...] = (
         Facts(
             state=frozenset({"hung", "ended", "unknown"}),
             cause=frozenset({"peer.exited", "worker.dead", "peer.oom_killed"}),
-            culprit=("detokenizer",),
+            culprit=("killed",),
         ),
         "serving",
         None,
         serving=("kill detokenizer",),
-        waits={"detokenizer": Waits.ENDED},
+        waits={"killed": Waits.ENDED},
+        roles=_SGLANG_STARTING,
         ends=True,
     ),
     _sglang(
@@ -243,19 +244,25 @@ SCENES: tuple[Scene, ...] = (
         Facts(
             state=frozenset({"hung", "ended", "unknown"}),
             cause=frozenset({"peer.exited", "worker.dead", "peer.oom_killed"}),
-            culprit=("rank1",),
+            culprit=("killed",),
             confidence=None,
         ),
         "serving",
         None,
         serving=("kill rank1",),
-        waits={"rank1": Waits.ENDED},
+        waits={"killed": Waits.ENDED},
+        roles={role: _VLLM[role] for role in ("server", "engine", "rank0")},
         ends=True,
     ),
     _vllm(
         "lost-answer",
         "an answer of rank 0 was lost: the engine waits for it, the worker for the engine's next message",
-        Facts(state=frozenset({"hung", "unknown", "idle"}), may_name=("rank0", "engine")),
+        hung(
+            ("ipc.cycle", "ipc.peer_silent", None),
+            "ipc.cycle",
+            parties=("rank0", "engine"),
+            cycle=True,
+        ),
         "serving",
         hang="answer:0:none",
         # The first request has something compiled.

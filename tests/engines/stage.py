@@ -81,7 +81,10 @@ def _play(scene: Scene, scratch: Path, log: Path, stack: ExitStack) -> Played:
             env["ENGINE_PEER"] = (scratch / "peer-port").read_text()
     started = time.monotonic()
     deadline = started + servers.START_DEADLINE_S
-    writes_to, drained = _log(scene, log, stack)
+    writes_to, drained, reader = _log(scene, log, stack)
+    if reader is not None:
+        processes.append(reader)
+        members["reader"] = Member("reader", reader.pid, reader.pid)
     server = servers.start(
         scene.engine,
         model=model,
@@ -95,8 +98,6 @@ def _play(scene: Scene, scratch: Path, log: Path, stack: ExitStack) -> Played:
     os.close(writes_to)
     processes.append(server)
     members["server"] = Member("server", server.pid, server.pid)
-    if scene.log_pipe:
-        members["reader"] = Member("reader", os.getpid(), os.getpid())
     announced = {f"rank{rank}" for rank in range(scene.ranks)}
     announced |= {role for role in scene.waits if "." in role}
     while missing := announced - set(members):
@@ -190,13 +191,17 @@ def _renamed(role: str, announced: dict[str, Member]) -> dict[str, Member]:
     return {role: Member(role, member.pid, member.tid)}
 
 
-def _log(scene: Scene, log: Path, stack: ExitStack) -> tuple[int, threading.Event]:
-    """Where the server writes; with a pipe, it is read into the log until the event is set."""
+def _log(
+    scene: Scene, log: Path, stack: ExitStack
+) -> tuple[int, threading.Event, subprocess.Popen[bytes] | None]:
+    """Where the server writes; with a pipe, it is read into the log until the event is set, and a process that reads
+    nothing is who has the other end then.
+    """
     stop = threading.Event()
     if not scene.log_pipe:
-        return os.open(log, os.O_WRONLY | os.O_CREAT), stop
+        return os.open(log, os.O_WRONLY | os.O_CREAT), stop, None
     reads, writes = os.pipe()
-    stack.callback(os.close, reads)
+    reader = subprocess.Popen(["sleep", "7200"], stdin=reads, start_new_session=True)
 
     def drain() -> None:
         with log.open("wb") as file:
@@ -205,12 +210,13 @@ def _log(scene: Scene, log: Path, stack: ExitStack) -> tuple[int, threading.Even
                 with contextlib.suppress(BlockingIOError):
                     while piece := os.read(reads, 65536):
                         file.write(piece)
+        os.close(reads)
 
     thread = threading.Thread(target=drain, daemon=True)
     thread.start()
     stack.callback(thread.join)
     stack.callback(stop.set)
-    return writes, stop
+    return writes, stop, reader
 
 
 def _titled(root: int, title: str) -> int:
@@ -235,8 +241,13 @@ def _do(
     elif step == "flood":
         drained.set()
         servers.flood(port, timeout=5)
-    elif what in ("stop", "kill"):
-        os.kill(members[role].pid, signal.SIGSTOP if what == "stop" else signal.SIGKILL)
+    elif what == "stop":
+        os.kill(members[role].pid, signal.SIGSTOP)
+    elif what == "kill":
+        member = members.pop(role)
+        # Its command line goes with it, and its rank.
+        members["killed"] = Member("killed", member.pid, member.tid)
+        os.kill(member.pid, signal.SIGKILL)
     else:
         raise ValueError(step)
 

@@ -17,6 +17,13 @@ def test_the_report_holds_the_facts(name: str) -> None:
     assert judged.outcome is Outcome.RIGHT, (*judged.reasons, report["verdict"]["summary"])
 
 
+def test_who_waits_for_pages_is_not_idle_where_nobody_counted_them() -> None:
+    recorded = load("sglang-slow-load")
+    uncounted = dataclasses.replace(recorded.evidence, memory=None)
+    report, _ = judge_again(dataclasses.replace(recorded, evidence=uncounted))
+    assert report["verdict"]["state"] == "unknown"
+
+
 def test_the_other_rank_would_be_an_innocent() -> None:
     recorded = load("sglang-load-event")
     rank0, rank1 = recorded.members["rank0"], recorded.members["rank1"]

@@ -61,7 +61,7 @@ def try_scene(scene: Scene, *, keep: Path | None = None) -> Result:
         Path(f"{stem}.members.json").write_text(members_as_json(stage.members))
         if keep:
             Path(f"{stem}.log").write_bytes(stage.log.read_bytes())
-        said = _torch_says(stage, dumps) if not scene.ends else "the server has ended"
+        said = _torch_says(stage, dumps) if not scene.ends else "no dump: the server has ended"
         if keep:
             run = {"wall_s": round(wall, 1), "torch": said}
             Path(f"{stem}.run.json").write_text(json.dumps(run, indent=1))
@@ -94,4 +94,5 @@ def _torch_says(stage: Played, dumps: Path) -> str:
     command = [python, "-m", "torch.distributed.flight_recorder.fr_trace", str(dumps)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     words = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-    return "\n".join(words) or "(nothing)"
+    # It repeats itself for each operation of the ring.
+    return "\n".join(words[:40]) or "(nothing)"
