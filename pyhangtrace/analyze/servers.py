@@ -99,4 +99,5 @@ def _loop(sample: ThreadSample) -> bool | None:
     if at is not None or not _AT_A_BATCH.isdisjoint(name for name, _ in stack):
         return at is not None and _AT_A_BATCH.isdisjoint(name for name, _ in stack[:at])
     # Of one that was on its way the outer end may be missing.
-    return False if names and sample.stack_complete and sample.python_problem is None else None
+    whole = sample.stack_complete and sample.python_problem is None and not apart
+    return False if names and whole else None

@@ -11,7 +11,7 @@ from pyhangtrace.collect.looks import Seen, joined
 from pyhangtrace.model.evidence import Look
 from pyhangtrace.model.groups import MpiFacts
 from pyhangtrace.model.kinds import FdKind
-from pyhangtrace.model.open_files import FdFacts, FileLock, IpcFacts, LockFile
+from pyhangtrace.model.open_files import FdFacts, FileLock, IpcFacts, LockFile, SharedSegment
 from pyhangtrace.model.threads import TaskSample, ThreadSample
 
 
@@ -25,6 +25,7 @@ def everything(pid: int) -> dict[str, tuple[Any, ...]]:
         "tasks": (TaskSample(pid=pid, tid=pid),),
         "ipc": (IpcFacts(pid=pid, kind="sem", id=1),),
         "mpi": (MpiFacts(pid=pid, messages=pid),),
+        "segments": (SharedSegment(name=f"/psm_{pid}", users=(pid,)),),
     }
 
 
