@@ -176,10 +176,19 @@ std::optional<Btf::TypeId> Btf::plain(TypeId type) const {
 std::optional<std::uint32_t> Btf::size(TypeId type) const {
   const auto actual = plain(type);
   const auto found = actual ? header(*actual) : std::nullopt;
-  if (!found || (found->kind() != kind_struct && found->kind() != kind_union)) {
+  if (!found) {
     return std::nullopt;
   }
-  return found->size_or_type;
+  switch (found->kind()) {
+    case kind_int:
+    case kind_struct:
+    case kind_union:
+    case kind_enum:
+    case kind_enum64:
+      return found->size_or_type;
+    default:
+      return std::nullopt;
+  }
 }
 
 std::optional<Btf::Member> Btf::member(TypeId type, std::string_view name, int depth) const {

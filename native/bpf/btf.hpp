@@ -29,7 +29,7 @@ class Btf {
   std::size_t type_count() const { return types_.size(); }
   /// The first type of that kind and name.
   std::optional<TypeId> find(BtfKind kind, std::string_view name) const;
-  /// Bytes of a struct or union; nullopt for other types.
+  /// Bytes of a struct, union, number or enumeration; nullopt for other types.
   std::optional<std::uint32_t> size(TypeId type) const;
   /// A member of a struct or union, also one of an unnamed struct or union in it; nullopt for bit fields.
   /// `type` may be a typedef or qualifier of what it is.

@@ -31,6 +31,22 @@ inline bool all_fit(std::initializer_list<std::optional<Btf::Member>> fields) {
   return true;
 }
 
+/// How an instruction reads a number of so many bytes; nullopt if none does.
+inline std::optional<std::uint8_t> width_of(std::optional<std::uint32_t> size) {
+  switch (size.value_or(0)) {
+    case 1:
+      return BPF_B;
+    case 2:
+      return BPF_H;
+    case 4:
+      return BPF_W;
+    case 8:
+      return BPF_DW;
+    default:
+      return std::nullopt;
+  }
+}
+
 /// Offset from the frame pointer of a field of a record that ends there.
 template <class Record>
 constexpr std::int16_t at(std::size_t field) {

@@ -32,7 +32,12 @@ std::optional<TaskOffsets> task_offsets(const bpf::Btf& btf) {
   if (!bpf::all_fit({pid, run, on_cpu})) {
     return std::nullopt;
   }
-  return TaskOffsets{pid->offset, run->offset, on_cpu->offset};
+  // An int up to 6.18, an unsigned char in 7.3: the verifier takes no read that goes beyond it.
+  const auto width = bpf::width_of(btf.size(on_cpu->type));
+  if (!width) {
+    return std::nullopt;
+  }
+  return TaskOffsets{pid->offset, run->offset, on_cpu->offset, *width};
 }
 
 std::vector<bpf_insn> task_program(const TaskOffsets& offsets) {
@@ -41,7 +46,7 @@ std::vector<bpf_insn> task_program(const TaskOffsets& offsets) {
   bpf::begin_task(code, context, task);
   code.load(BPF_W, BPF_REG_1, task, near(offsets.pid));
   code.store(BPF_W, at(offsetof(TaskRecord, tid)), BPF_REG_1);
-  code.load(BPF_W, BPF_REG_1, task, near(offsets.on_cpu));
+  code.load(offsets.on_cpu_width, BPF_REG_1, task, near(offsets.on_cpu));
   code.store(BPF_W, at(offsetof(TaskRecord, on_cpu)), BPF_REG_1);
   code.load(BPF_DW, BPF_REG_1, task, near(offsets.run_ns));
   code.store(BPF_DW, at(offsetof(TaskRecord, run_ns)), BPF_REG_1);

@@ -24,6 +24,7 @@ struct TaskOffsets {
   std::uint32_t pid = 0;     // task_struct.pid
   std::uint32_t run_ns = 0;  // task_struct.se.sum_exec_runtime
   std::uint32_t on_cpu = 0;  // task_struct.on_cpu
+  std::uint8_t on_cpu_width = BPF_W;
 };
 
 /// nullopt if the kernel has no such fields, or they are too far from the start for one instruction.

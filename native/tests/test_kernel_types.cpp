@@ -8,6 +8,7 @@
 
 #include "alarms/program.hpp"
 #include "bpf/btf.hpp"
+#include "bpf/programs.hpp"
 #include "map_locks/writers.hpp"
 #include "open_files/programs.hpp"
 #include "proc/files.hpp"
@@ -23,6 +24,7 @@ namespace {
 struct Expected {
   const char* release;
   std::uint32_t pid, run_ns;              // task_struct
+  std::uint32_t on_cpu;                   // bytes of it
   std::uint32_t due, queued;              // signal_struct
   std::uint32_t receive, send, protocol;  // sock
   std::uint32_t head, tail, ring;         // pipe_inode_info
@@ -38,11 +40,11 @@ std::string content(const std::string& release) {
 
 TEST_CASE("kernel types: every program finds its fields in each kernel that was seen") {
   const std::vector<Expected> all{
-      {"5.10", 2232, 200, 168, 200, 608, 408, 540, 80, 84, 152},
-      {"6.1", 2416, 200, 176, 208, 592, 400, 516, 80, 84, 152},
-      {"6.12", 2432, 224, 168, 200, 272, 512, 574, 80, 84, 152},
-      {"6.18", 1264, 232, 176, 208, 272, 512, 532, 80, 84, 160},
-      {"7.3", 2872, 248, 192, 208, 272, 520, 540, 72, 76, 208},
+      {"5.10", 2232, 200, 4, 168, 200, 608, 408, 540, 80, 84, 152},
+      {"6.1", 2416, 200, 4, 176, 208, 592, 400, 516, 80, 84, 152},
+      {"6.12", 2432, 224, 4, 168, 200, 272, 512, 574, 80, 84, 152},
+      {"6.18", 1264, 232, 4, 176, 208, 272, 512, 532, 80, 84, 160},
+      {"7.3", 2872, 248, 1, 192, 208, 272, 520, 540, 72, 76, 208},
   };
   std::size_t files = 0;
   for (const auto& entry : std::filesystem::directory_iterator(HT_TEST_DATA "/btf")) {
@@ -68,6 +70,7 @@ TEST_CASE("kernel types: every program finds its fields in each kernel that was 
     CHECK(open_files::file_offsets(*btf));
     CHECK(task->pid == expected.pid);
     CHECK(task->run_ns == expected.run_ns);
+    CHECK(task->on_cpu_width == bpf::width_of(expected.on_cpu));
     CHECK(alarm->due == expected.due);
     CHECK(alarm->state == expected.queued);
     CHECK(socket->receive == expected.receive);

@@ -83,7 +83,8 @@ class Reduced:
         self._parts: list[bytes] = []
         self._strings = bytearray(1)
         self._made: dict[tuple[int, str], int] = {}
-        self._add("int", INT, 0, 4, struct.pack("<I", 32))
+        self._numbers: dict[int, int] = {}
+        assert self._number(4) == PLACEHOLDER
 
     def structure(self, number: int, outer: str = "") -> int:
         """The id that a struct or union has here; a member without a name is part of the one called `outer`."""
@@ -96,6 +97,11 @@ class Reduced:
                 one.name, one.kind, len(members), one.size_or_type, behind, flag=one.flag
             )
         return self._made[number, outer]
+
+    def _number(self, size: int) -> int:
+        if size not in self._numbers:
+            self._numbers[size] = self._add(f"u{8 * size}", INT, 0, size, struct.pack("<I", 8 * size))
+        return self._numbers[size]
 
     def function(self, name: str) -> None:
         self._add(name, FUNCTION, 0, PLACEHOLDER, b"")
@@ -118,7 +124,8 @@ class Reduced:
                     found.append((name, self.structure(actual, outer or one.name), place))
             elif name in wanted:
                 kept = compound and inner is not None and inner.name in KEPT
-                found.append((name, self.structure(actual) if kept else PLACEHOLDER, place))
+                other = self._number(inner.size_or_type) if inner and inner.kind == INT else PLACEHOLDER
+                found.append((name, self.structure(actual) if kept else other, place))
         return found
 
     def _plain(self, number: int) -> int:
