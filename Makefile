@@ -2,6 +2,7 @@
 VENV ?= .venv
 PYTEST_ARGS ?=
 SCOREBOARD_ARGS ?=
+KERNELS_ARGS ?=
 FUZZ_ITERATIONS ?= 200000
 export VENV
 
@@ -11,11 +12,11 @@ BUILT_FROM := tools/setup.sh pyproject.toml CMakeLists.txt $(shell find native -
 CXX_FILES = $(shell find native pyhangtrace tests -name '*.[ch]pp' -o -name '*.[ch]')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-test demo test test-full test-engines native-test tsan fuzz scoreboard golden lint format bench clean
+.PHONY: help setup setup-test demo test test-full test-engines test-kernels native-test tsan fuzz scoreboard golden lint format bench clean
 
 help: ## This list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@echo "Variables: PYTHON, TORCH_PIP_ARGS, PYTEST_ARGS, SCOREBOARD_ARGS, FUZZ_ITERATIONS (see README.md)"
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo "Variables: PYTHON, TORCH_PIP_ARGS, PYTEST_ARGS, SCOREBOARD_ARGS, KERNELS_ARGS, FUZZ_ITERATIONS (see README.md)"
 
 setup: $(STAMPS)/setup ## Make .venv/bin/hangtrace ready, with all extras and without PyTorch
 setup-test: $(STAMPS)/setup-test ## The same, and what the tests need
@@ -59,6 +60,9 @@ test-engines: setup-test ## Servers of vLLM and SGLang that hang (an hour, 5 GB 
 
 scoreboard: setup-test ## Every program of tests/hangs against hangtrace, and how it did
 	$(BIN)/python -m tests.hangs.scoreboard $(SCOREBOARD_ARGS)
+
+test-kernels: setup-test ## Hangs on other kernels, in virtual machines (downloads them; see docs/kernels.md)
+	$(BIN)/python -m tests.kernels $(KERNELS_ARGS)
 
 bench: setup-test ## Measure what a look costs
 	$(BIN)/python -m pytest -m benchmark -s $(PYTEST_ARGS) tests/benchmarks
