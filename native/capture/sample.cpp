@@ -171,7 +171,7 @@ std::optional<Thread> read_thread(const proc::TaskDirectory& tasks, int tid, con
   }
   // What a thread sleeps in is told by its call already, most often.
   if (thread.state != 'S' || thread.syscall != SYS_futex) {
-    thread.wait_channel = tasks.wait_channel(tid);
+    thread.wait_channel = tasks.wait_channel(tid, thread.state);
   }
   if (thread.state == 'D') {
     thread.kernel_stack = tasks.kernel_stack(tid);

@@ -56,7 +56,7 @@ bool map_may_be_locked(const std::string& proc_root, int pid) {
   return std::ranges::any_of(tids, [&tasks](int tid) {
     const auto stat = tasks->stat(tid);
     return stat && stat->state == 'D' &&
-           waits_for_map(tasks->wait_channel(tid).value_or(""), tasks->syscall(tid).number);
+           waits_for_map(tasks->wait_channel(tid, stat->state).value_or(""), tasks->syscall(tid).number);
   });
 }
 

@@ -324,13 +324,26 @@ SyscallState TaskDirectory::syscall(int tid) const {
   return text ? parse_syscall(*text) : SyscallState{};
 }
 
-std::optional<std::string> TaskDirectory::wait_channel(int tid) const {
+std::optional<std::string> TaskDirectory::wait_channel(int tid, char state) const {
   Buffer buffer;
   const auto text = read_once(tid, "wchan", buffer);
   if (!text) {
     return std::nullopt;
   }
-  return std::string(*text == "0" ? std::string_view() : *text);
+  if (!text->empty() && *text != "0") {
+    return std::string(*text);
+  }
+  // Since Linux 5.16 ("x86: Fix get_wchan() to support the ORC unwinder") x86-64 names it. Before, it is what
+  // the stack begins with, which leaves out the scheduler's functions as well; only root may read that.
+  if (state != 'S' && state != 'D' && state != 'T' && state != 't') {
+    return std::string();
+  }
+  const auto stack = kernel_stack(tid);
+  const auto now = stack.empty() ? std::nullopt : stat(tid);
+  if (!now || now->state != state || stack.front().starts_with("0x")) {
+    return std::string();
+  }
+  return stack.front().substr(0, stack.front().find(' '));  // without the name of a module
 }
 
 std::vector<std::string> TaskDirectory::kernel_stack(int tid) const {

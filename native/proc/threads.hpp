@@ -108,8 +108,9 @@ class TaskDirectory {
   std::optional<Stat> stat(int tid) const;
   std::optional<SchedStat> schedstat(int tid) const;
   SyscallState syscall(int tid) const;
-  std::optional<std::string> wait_channel(int tid) const;  // "" or "0" of the kernel: ""
-  std::vector<std::string> kernel_stack(int tid) const;    // empty without CAP_SYS_ADMIN
+  /// The kernel function that a thread sleeps in, which had this state; "" where the kernel names none.
+  std::optional<std::string> wait_channel(int tid, char state) const;
+  std::vector<std::string> kernel_stack(int tid) const;  // empty without CAP_SYS_ADMIN
   /// Id of the thread in its own pid namespace, which is what the program itself writes into its locks.
   std::optional<int> id_inside(int tid) const;
 

@@ -106,8 +106,8 @@ TEST_CASE("task directory: threads, vanished threads and missing files") {
   CHECK(tasks->stat(75)->comm == "main thread");
   CHECK(tasks->schedstat(75) == SchedStat{1, 2, 3});
   CHECK(tasks->syscall(75).activity == Activity::running);
-  CHECK(tasks->wait_channel(75) == "");
-  CHECK(tasks->wait_channel(1003) == "futex_do_wait");
+  CHECK(tasks->wait_channel(75, 'S') == "");  // and no stack that may be read
+  CHECK(tasks->wait_channel(1003, 'S') == "futex_do_wait");
   CHECK(tasks->id_inside(75) == 1);
   CHECK_FALSE(tasks->stat(9));
   CHECK_FALSE(tasks->stat(1003));
@@ -115,6 +115,20 @@ TEST_CASE("task directory: threads, vanished threads and missing files") {
   CHECK(tasks->syscall(4242).activity == Activity::unknown);
   CHECK(tasks->kernel_stack(4242).empty());
   CHECK_FALSE(TaskDirectory::open(proc.root(), 76));
+}
+
+TEST_CASE("task directory: where the kernel names no wait channel, it is what the stack begins with") {
+  const FakeProc proc;
+  proc.write("75/task/75/stat", "75 (x)" + stat_rest);
+  proc.write("75/task/75/wchan", "0");
+  proc.write("75/task/75/stack", "[<0>] fuse_wait [fuse]+0x1/0x2\n[<0>] do_syscall_64+0x33/0x40\n");
+  const auto tasks = TaskDirectory::open(proc.root(), 75);
+  REQUIRE(tasks);
+  const char state = tasks->stat(75)->state;
+  REQUIRE(state == 'S');
+  CHECK(tasks->wait_channel(75, 'S') == "fuse_wait");
+  CHECK(tasks->wait_channel(75, 'D') == "");  // it has gone on meanwhile
+  CHECK(tasks->wait_channel(75, 'R') == "");
 }
 
 TEST_CASE("task directory: ourselves") {

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from pyhangtrace.collect.procfs import PROC, numbers, read_text
+from pyhangtrace.collect.procfs import PROC, numbers, read_text, wait_channel
 
 MMAP_LOCK_HELD = "mmap_lock_held"
 TIMED_OUT = "timed_out"
@@ -331,7 +331,7 @@ class _Helper:
         for tid in numbers(f"/proc/{self.pid}/task"):
             stat = read_text(f"/proc/{self.pid}/task/{tid}/stat")
             if stat is not None and stat[stat.rfind(")") + 2 :].startswith("D"):
-                found[tid] = read_text(f"/proc/{self.pid}/task/{tid}/wchan") or "?"
+                found[tid] = wait_channel(f"/proc/{self.pid}/task/{tid}") or "?"
         return found
 
     def cpu_s(self) -> float:

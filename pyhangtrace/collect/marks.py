@@ -6,7 +6,7 @@ import platform
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from pyhangtrace.collect.procfs import PROC, printable, read_text
+from pyhangtrace.collect.procfs import PROC, printable, read_text, wait_channel
 from pyhangtrace.collect.threads import parse_schedstat, parse_syscall
 from pyhangtrace.model import syscalls
 from pyhangtrace.model.live import ThreadKey, ThreadMark
@@ -42,7 +42,7 @@ def read(
         folder = f"{proc_root}/{key[0]}/task/{key[1]}"
         state = (read_text(f"{folder}/stat") or "").rpartition(") ")[2][:1] or "?"
         number, _, running = parse_syscall(read_text(f"{folder}/syscall"))
-        wchan = read_text(f"{folder}/wchan") or ""
+        wchan = wait_channel(folder)
         known = before.get(key)
         same = known is not None and (known.run_ns, known.slices) == (run_ns, slices)
         found[key] = ThreadMark(
@@ -52,7 +52,7 @@ def read(
             moved_s=known.moved_s if known is not None and same else at_s,
             seen_s=known.seen_s if known is not None else at_s,
             syscall=names.get(number) if number is not None else None,
-            wchan=printable(wchan.strip()) if wchan.strip() not in ("", "0") else None,
+            wchan=printable(wchan) if wchan is not None else None,
         )
     return found
 

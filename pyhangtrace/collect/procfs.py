@@ -14,6 +14,7 @@ PROC = "/proc"
 # PROC_PID_INIT_INO of <linux/proc_ns.h>: the first PID namespace of every kernel has this number.
 _FIRST_PID_NAMESPACE = f"pid:[{0xEFFFFFFC}]"
 _CHUNK = 1 << 16
+_ASLEEP = frozenset("SDTt")
 
 
 def read_bytes(path: str, limit: int = 1 << 24) -> bytes | None:
@@ -42,6 +43,28 @@ def read_text(path: str, limit: int = 1 << 24) -> str | None:
     """The same as text; bytes that are no UTF-8 survive as surrogates."""
     content = read_bytes(path, limit)
     return None if content is None else content.decode(errors="surrogateescape")
+
+
+def wait_channel(folder: str) -> str | None:
+    """The kernel function that a thread sleeps in, by its folder; `None` if it does not, or if that cannot be seen.
+
+    Since Linux 5.16 ("x86: Fix get_wchan() to support the ORC unwinder") x86-64 names it. Before, it is what the stack
+    begins with, which leaves out the scheduler's functions as well; only root may read that.
+    """
+    told = (read_text(f"{folder}/wchan") or "").strip()
+    if told not in ("", "0"):
+        return told
+    state = _state(folder)
+    if state not in _ASLEEP:
+        return None
+    first = (read_text(f"{folder}/stack") or "").partition("\n")[0]
+    name = first.partition("] ")[2].partition("+")[0].partition(" ")[0]
+    # One that has gone on meanwhile was met on its way.
+    return name if name and not name.startswith("0x") and _state(folder) == state else None
+
+
+def _state(folder: str) -> str:
+    return (read_text(f"{folder}/stat") or "").rpartition(") ")[2][:1]
 
 
 def read_link(path: str) -> str | None:

@@ -6,7 +6,7 @@ import platform
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from pyhangtrace.collect.procfs import PROC, numbers, printable, read_text
+from pyhangtrace.collect.procfs import PROC, numbers, printable, read_text, wait_channel
 from pyhangtrace.model import syscalls
 from pyhangtrace.model.kinds import FrameKind
 from pyhangtrace.model.process_table import parse_stat
@@ -28,7 +28,6 @@ def read_thread(pid: int, tid: int, proc_root: str = PROC) -> ThreadSample | Non
     stat = parse_stat(text) if text is not None else None
     if stat is None:
         return None
-    wchan = read_text(f"{folder}/wchan")
     syscall, arguments, running = parse_syscall(read_text(f"{folder}/syscall"))
     run_ns, slices = parse_schedstat(read_text(f"{folder}/schedstat"))
     return ThreadSample(
@@ -36,7 +35,7 @@ def read_thread(pid: int, tid: int, proc_root: str = PROC) -> ThreadSample | Non
         tid=tid,
         comm=printable(stat.comm),
         state=stat.state,
-        wchan=wchan.strip() if wchan and wchan.strip() != "0" else None,
+        wchan=wait_channel(folder),
         syscall=syscall,
         args=arguments,
         run_ns=run_ns,
