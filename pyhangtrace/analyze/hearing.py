@@ -105,12 +105,22 @@ def hears_nothing(scene: Scene, waits: Mapping[Key, Blocked], key: Key, part: Pa
         for target in chain(wait.targets, besides):
             if target in part.threads or (whole and target[0] in part.pids):
                 continue
-            found = _workers(scene, target) if whole else (target,)
+            found: tuple[Key, ...] = (target,)
+            if wait.kind is WaitKind.CHILD:
+                found = _enders(scene, waits, target[0])
+            elif whole:
+                found = _workers(scene, target)
             if not found or len(seen) > _FARTHEST:
                 return False
             todo += [other for other in found if other not in seen and other not in part.threads]
             seen.update(found)
     return True
+
+
+def _enders(scene: Scene, waits: Mapping[Key, Blocked], pid: int) -> tuple[Key, ...]:
+    """Threads on which the end of a child depends: its main thread, as a rule, whatever its helpers are at."""
+    main = (pid, pid)
+    return (main,) if main in waits else scene.workers.get(pid, ())
 
 
 def _workers(scene: Scene, target: Key) -> tuple[Key, ...]:

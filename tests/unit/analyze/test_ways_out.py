@@ -352,6 +352,16 @@ def test_who_waits_for_a_file_lock_hears_of_its_holder(holder: int, sure: Confid
     assert beside_child(wants, fds=fds, file_locks=locks).confidence is sure
 
 
+@pytest.mark.parametrize("ends", [False, True], ids=["its main thread is stuck, too", "its main thread naps"])
+def test_who_waits_for_a_child_hears_of_its_main_thread_alone(ends: bool) -> None:
+    main = nap(CHILD) if ends else mutex(CHILD, 302, "mutex_recursive", pid=CHILD)
+    helpers = (mutex(302, 303, "mutex_recursive", pid=CHILD), mutex(303, 302, "mutex_recursive", pid=CHILD))
+    processes = [b.process(100), b.process(CHILD, ppid=100)]
+    looks = b.twice(*circle("mutex_normal"), for_child(), main, *helpers, nap(CHILD, 304))
+    verdict = analyze(b.evidence(processes, looks)).verdict
+    assert (verdict.state, verdict.confidence) == (State.HUNG, LIKELY if ends else PROVEN)
+
+
 def test_a_joined_thread_may_be_cancelled_by_one_that_reads_from_others() -> None:
     lock = LockFacts(
         kind="join", address=0x9000, uaddr=0x9000, op=9, value=0, owner_tid=202, owner_exact=True
