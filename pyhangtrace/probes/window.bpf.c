@@ -317,8 +317,13 @@ static __always_inline void sum_wait(u32 tid, struct thread_record* thread, u64 
   sums->wait_ns += took;
   if (took > sums->longest_ns) sums->longest_ns = took;
   if (timed_out) sums->timed_out++;
-  u32 slot = bpf_log2l(took >> 10);
-  sums->slots[slot < WAIT_SLOTS ? slot : WAIT_SLOTS - 1]++;
+  u64 slot = bpf_log2l(took >> 10);
+  // The verifier of Linux 6.1 knows a bound of the register alone that was compared, so no copy of it is to
+  // be used.
+  asm volatile("" : "+r"(slot));
+  if (slot >= WAIT_SLOTS) slot = WAIT_SLOTS - 1;
+  asm volatile("" : "+r"(slot));
+  sums->slots[slot]++;
 }
 #endif
 
