@@ -20,10 +20,13 @@ from pyhangtrace.model.processes import ProcessFacts
 from pyhangtrace.model.report import Deadline
 from pyhangtrace.model.threads import ThreadSample
 
-# Functions of gloo, and of torch's store, that wait in one call until their time is over.
-_GLOO_WAITS = re.compile(r"::(UnboundBuffer::wait(Recv|Send)|TCPStore::do(Wait|Get))\b")
+# Functions of gloo, of torch's store, and of work that was begun before, that wait in one call until their time is over.
+_GLOO_WAITS = re.compile(r"::(UnboundBuffer::wait(Recv|Send)|TCPStore::do(Wait|Get)|Work::wait)\b")
 _GLOO_LOOP = "gloo run loop"
 _NAPS = frozenset({"nanosleep", "clock_nanosleep"})
+
+# What comes later than a day takes no evidence from anybody.
+_LATEST_S = 86400.0
 
 _SIGALRM = 14
 _UNITS_S = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -75,7 +78,8 @@ def deadline_of(case: Case, finding: Finding) -> Deadline | None:
         return None
     keys = tuple(dict.fromkeys((*finding.victims, *finding.chain, *finding.cycle, *_named(finding))))
     found = [*_of_operations(case, keys), *_of_engines(case.scene, keys), *_of_processes(case.scene, keys)]
-    return min(found, key=lambda one: (one.in_s, one.what), default=None)
+    soon = (one for one in found if one.in_s <= _LATEST_S)
+    return min(soon, key=lambda one: (one.in_s, one.what), default=None)
 
 
 def _named(finding: Finding) -> Iterator[Key]:

@@ -54,12 +54,14 @@ def limits(arguments: Sequence[str], variables: Mapping[str, str]) -> tuple[tupl
         for name in recognise.LIMIT_VARIABLES
         if _is_seconds(variables.get(name, ""))
     }
+    # A program that gives itself a title leaves its arguments in one word.
+    words = arguments[0].split() if len(arguments) == 1 else arguments
     for name in recognise.LIMIT_OPTIONS:
-        for index, argument in enumerate(arguments):
+        for index, argument in enumerate(words):
             option, equals, value = argument.partition("=")
             if option != name:
                 continue
-            value = value if equals else "".join(arguments[index + 1 : index + 2])
+            value = value if equals else "".join(words[index + 1 : index + 2])
             # They are numbers with a fraction, of which nobody needs to know.
             whole = value.partition(".")[0]
             if _is_seconds(whole):

@@ -89,6 +89,23 @@ def test_gloo_gives_up_when_its_own_wait_does() -> None:
     assert "soon: gloo gives up the operation of rank 0 in 2 min" in render_text(report, color=False)
 
 
+def test_a_wait_for_work_that_was_begun_before_may_have_a_limit_of_its_own() -> None:
+    loop = b.sleeper(100, 110, comm="pt_gloo_runloop", name=None, frames=(RECV,), remaining_s=1790.0)
+    call = b.in_collective(100)
+    wait = b.native("c10d::Work::wait(std::chrono::duration<long, std::ratio<1l, 1000l> >)")
+    waits = b.replace(call, frames=(wait, *call.frames), remaining_s=18.0)
+    looks = b.twice(waits, loop, b.asleep(101, seconds=3600))
+    found = analyze(b.evidence(b.ranks(2), looks)).verdict.deadline
+    assert found is not None
+    assert found.in_s == 18.0
+
+
+def test_what_ends_it_in_a_year_is_not_told() -> None:
+    loop = b.sleeper(100, 110, comm="pt_gloo_runloop", name=None, frames=(RECV,), remaining_s=31535995.5)
+    looks = b.twice(b.in_collective(100), loop, b.asleep(101, seconds=3600))
+    assert analyze(b.evidence(b.ranks(2), looks)).verdict.deadline is None
+
+
 def test_a_nap_between_two_tries_is_no_limit() -> None:
     loop = b.asleep(100, 110, seconds=50, comm="pt_gloo_runloop", name=None)
     loop = b.replace(loop, frames=(RECV, *loop.frames))

@@ -22,7 +22,9 @@ VARIABLE = "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS"
     ],
 )
 def test_an_option_says_a_limit(words: str, found: int | None) -> None:
-    assert limits(words.split(), {}) == (() if found is None else (("--watchdog-timeout", found),))
+    wanted = () if found is None else (("--watchdog-timeout", found),)
+    assert limits(words.split(), {}) == wanted
+    assert limits([words], {}) == wanted  # of a program that gave itself a title
 
 
 def test_a_variable_does_too() -> None:
