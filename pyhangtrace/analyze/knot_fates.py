@@ -10,7 +10,14 @@ from pyhangtrace.analyze.fates import LONG_TIMER_S, Fate, Outcome, fate_of_timer
 from pyhangtrace.analyze.knots import Circles, circles
 from pyhangtrace.analyze.progress import SETTLED_S, Progress, only_timed_out
 from pyhangtrace.analyze.scene import Key, Scene
-from pyhangtrace.analyze.single_fates import READS, behind_one, is_helped, waiting_for_idle
+from pyhangtrace.analyze.single_fates import (
+    GETS_ON,
+    READS,
+    behind_one,
+    is_helped,
+    of_several_ends,
+    waiting_for_idle,
+)
 from pyhangtrace.analyze.world import World
 from pyhangtrace.model.kinds import Confidence, Edge, WaitKind
 
@@ -38,6 +45,7 @@ def judge_knot(
             via = next(target for target in waits[node].targets if target in ends)
             outcomes[node] = Outcome(outcomes[via].fate, via)
         ends |= after
+    ways_out = _ways_out(waits, component, outcomes)
     for node in free:
         if node in ends:
             continue
@@ -52,6 +60,8 @@ def judge_knot(
             outcomes[node] = by_clock[node]
         elif any_thread(wait):
             outcomes[node] = Outcome(Fate.UNKNOWN, doubted=True)
+        elif fates and (several := _of_several_ends(world, wait, min(fates), ways_out)) is not None:
+            outcomes[node] = several
         elif fates:
             fate, via = min(fates)
             if fate is Fate.SHORT and wait.kind is WaitKind.JOIN and wait.edge is Edge.ALL:
@@ -87,6 +97,24 @@ def judge_knot(
         unsure = node in open_to
         outcomes[node] = Outcome(Fate.UNKNOWN if unsure else fate, knot.following[node], doubted=unsure)
     return let_go
+
+
+def _ways_out(
+    waits: Mapping[Key, Blocked], component: tuple[Key, ...], outcomes: Mapping[Key, Outcome]
+) -> list[tuple[Fate, Key]]:
+    """Who outside of a knot may let any of it go, with what becomes of him."""
+    inside = set(component)
+    targets = {target for node in component if waits[node].edge is Edge.ANY for target in waits[node].targets}
+    return [(outcomes[each].fate, each) for each in sorted(targets - inside) if each in outcomes]
+
+
+def _of_several_ends(
+    world: World, wait: Blocked, best: tuple[Fate, Key], ways_out: list[tuple[Fate, Key]]
+) -> Outcome | None:
+    """The same as outside of knots, with the ways out of all of it: those who wait for each other have no other."""
+    if wait.edge is not Edge.ANY or wait.kind not in READS or best[0] not in GETS_ON:
+        return None
+    return of_several_ends(world, [best, *ways_out])
 
 
 def _comes_back(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from operator import itemgetter
 
 from pyhangtrace.analyze import holders
@@ -25,6 +25,7 @@ from pyhangtrace.analyze.world import World
 from pyhangtrace.model.kinds import Confidence, Edge, Kind, Role, WaitKind
 
 _FATE = itemgetter(0)
+GETS_ON = frozenset({Fate.MOVING, Fate.BUSY, Fate.SHORT})
 READS = frozenset({WaitKind.PIPE, WaitKind.SOCKET, WaitKind.POLL})
 # Waits that only a thread of the same process ends.
 _INSIDE = frozenset({WaitKind.CONDITION, WaitKind.SEMAPHORE, WaitKind.BARRIER, WaitKind.QUEUE, WaitKind.JOIN})
@@ -219,6 +220,10 @@ def _by_targets(world: World, wait: Blocked, outcomes: Mapping[Key, Outcome]) ->
         if fate.hung:
             # None of them can end it; the one that waits itself explains more than the one that sleeps.
             fate, via = max(fates, key=badness)
+        elif fate in GETS_ON and wait.kind in READS:
+            unsure = of_several_ends(world, fates)
+            if unsure is not None:
+                return unsure
     if fate is Fate.IDLE:
         return Outcome(waiting_for_idle(world, wait, via), via)
     if (
@@ -228,6 +233,28 @@ def _by_targets(world: World, wait: Blocked, outcomes: Mapping[Key, Outcome]) ->
     ):
         return Outcome(Fate.BLOCKED, via)
     return behind_one(world, wait, fate, via)
+
+
+def of_several_ends(world: World, fates: Sequence[tuple[Fate, Key]]) -> Outcome | None:
+    """What becomes of a wait for data that any of several processes may send or take, of which some get on and others
+    do not; None if all get on, or none.
+
+    Children inherit descriptors that they never use. That one of them gets on says not that it is the one awaited.
+    """
+    best, _ = min(fates, key=_FATE)
+    still = [each for each in fates if each[0] not in GETS_ON]
+    if best not in GETS_ON or not still:
+        return None
+    if any(_stays(world, best, *each) for each in still):
+        return Outcome(Fate.UNKNOWN, doubted=True)
+    return Outcome(Fate.UNKNOWN if best is Fate.BUSY else best)
+
+
+def _stays(world: World, best: Fate, fate: Fate, key: Key) -> bool:
+    """Whether the process that others may be waiting for is held up itself, rather than waits for work."""
+    if fate is Fate.STOPPED:
+        return True
+    return best is Fate.BUSY and (fate.hung or (fate is Fate.IDLE and key not in world.lively))
 
 
 def behind_one(world: World, wait: Blocked, fate: Fate, via: Key) -> Outcome:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from pyhangtrace.analyze.blocked import GROUP_KINDS, Blocked, Standing
+from pyhangtrace.analyze.blocked import GROUP_KINDS, Blocked, Standing, weakest
 from pyhangtrace.analyze.calls import Meaning, python_frames, recognise
 from pyhangtrace.analyze.causes import busy_compiler, cause_of, confidence_of, lead_of, symptom_of
 from pyhangtrace.analyze.fates import Fate
@@ -109,10 +109,13 @@ def _worth_naming(case: Case, seed: Key, end: Key) -> bool:
 
 def late(case: Case, found: Sequence[Key]) -> Finding | None:
     """Somebody moves, and those who wait for it do not."""
+    found = [key for key in found if len(case.judged.chain(key)) > 1]
+    if not found:
+        return None
     seed = found[0]
     chain = case.judged.chain(seed)
     end = chain[-1]
-    if len(chain) < 2 or (case.waits[seed].kind not in GROUP_KINDS and not _worth_naming(case, seed, end)):
+    if case.waits[seed].kind not in GROUP_KINDS and not _worth_naming(case, seed, end):
         return None
     pid = end[0]
     share = sum(case.scene.cpu_share(other) for other in (pid, *case.scene.descendants(pid)))
@@ -234,11 +237,15 @@ def _straggling(case: Case, state: State, found: Sequence[Key], chain: tuple[Key
     compiler = busy_compiler(case.scene, chain[-1][0])
     if compiler is not None and compiler not in {who.key[0] for who in named if who.key}:
         named.append(name_of(case, (compiler, compiler), Part.CULPRIT))
+    confidence = confidence_of(case.waits, chain, (), end)
+    if any(key in case.waits and _guesses(case.waits[key]) for key in chain[:-1]):
+        # That one of several who may end a wait gets on does not show that it is the one who will.
+        confidence = weakest(confidence, Confidence.LIKELY)
     return Finding(
         state=state,
         symptom=symptom_of(case.scene, case.waits, chain),
         cause=cause,
-        confidence=confidence_of(case.waits, chain, (), end),
+        confidence=confidence,
         named=tuple(named),
         victims=victims_of(case, found, named, chain),
         chain=chain,
