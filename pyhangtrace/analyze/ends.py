@@ -365,7 +365,8 @@ def poll_wait(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked:
     if only is not None and only.kind in (FdKind.PIPE, FdKind.SOCKET) and not _is_outside(only):
         full = only.fd in room and not (only.socket is not None and only.socket.state == "SYN_SENT")
         writing = full or objects.is_write_end(only)
-        return changed(_peers(scene, wait, only, writing=writing, full=full), kind=_kind(only))
+        found = changed(_peers(scene, wait, only, writing=writing, full=full), kind=_kind(only))
+        return _clocked(scene, found) if found.own_end else found
     fires = [left for facts in watched if (left := objects.timer_left_s(facts)) is not None]
     if fires and (wait.lasts_s is None or min(fires) < wait.lasts_s):
         wait = changed(wait, object=changed(wait.object, remaining_s=min(fires)), ends_by_itself=True)
@@ -392,6 +393,25 @@ def poll_wait(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked:
         besides=tuple((end, 0) for end in sorted(possible)),
         basis=Confidence.LIKELY if outlived or holders.has_timer_handler(scene, pid) else wait.basis,
         holder=holders.process_holder(scene, ordered[0][0]) if len(ordered) == 1 else None,
+    )
+
+
+def _clocked(scene: Scene, wait: Blocked) -> Blocked:
+    """A poll of one's own pipe or pair that has a timeout, in a process with nobody else who could write: a nap.
+
+    A handler of a signal may write, so that a long one may end sooner; a short one is over soon all the same.
+    """
+    if not wait.ends_by_itself or wait.candidates or wait.lasts_s is None:
+        return wait
+    if wait.lasts_s > _LONG_S and holders.handled_signals(scene, wait.key[0]):
+        return wait
+    return changed(
+        wait,
+        kind=WaitKind.TIMER,
+        standing=Standing.TIMER,
+        cause=Kind.TIMER,
+        object=changed(wait.object, remaining_s=wait.lasts_s),
+        own_end=False,
     )
 
 

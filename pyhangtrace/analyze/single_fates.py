@@ -167,7 +167,9 @@ def _own_end(world: World, wait: Blocked) -> Outcome:
     if not world.reach.awaiting_work.isdisjoint(others - caught):
         # The thread that is to write may be the one that somebody's work holds up.
         return Outcome(Fate.UNKNOWN)
-    hopeless = caught.issuperset(others) and wait.progress is not Progress.UNSEEN
+    # One with a timeout goes on without anybody's act; what it does then is not known.
+    endless = not wait.ends_by_itself and wait.progress is not Progress.UNSEEN
+    hopeless = endless and caught.issuperset(others)
     return Outcome(Fate.BLOCKED if hopeless else Fate.IDLE)
 
 

@@ -90,7 +90,7 @@ def _ways(
     if not _runs_python(scene, pid) and (kind == "join" or wait.kind in _CANCELLATION_POINTS):
         yield WayOut(Way.CANCELLED, frozenset({pid}))
     if signals := interrupting(scene, wait, sample):
-        own = frozenset({pid, *scene.children.get(pid, ())})
+        own = frozenset({pid, *scene.descendants(pid)})
         yield WayOut(Way.INTERRUPTED, family if signals - _ASKED_TO_END else own)
 
 
@@ -198,8 +198,8 @@ def relatives(scene: Scene, pid: int) -> frozenset[int]:
     process = scene.processes.get(pid)
     if process is None:
         return frozenset({pid})
-    brothers, children = scene.children.get(process.ppid, ()), scene.children.get(pid, ())
-    return frozenset({pid, *scene.ancestors(pid), *brothers, *children})
+    brothers = scene.children.get(process.ppid, ())
+    return frozenset({pid, *scene.ancestors(pid), *brothers, *scene.descendants(pid)})
 
 
 def _runs_python(scene: Scene, pid: int) -> bool:

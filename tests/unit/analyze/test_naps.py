@@ -9,6 +9,7 @@ import pytest
 from pyhangtrace.analyze import analyze
 from pyhangtrace.model.evidence import Evidence
 from pyhangtrace.model.kinds import Kind, State
+from pyhangtrace.model.open_files import Holder
 from pyhangtrace.model.processes import ProcessFacts, PythonFacts
 from pyhangtrace.model.threads import ThreadSample
 from tests.unit.analyze import builders as b
@@ -130,3 +131,49 @@ def test_gil_that_is_kept_for_a_nap_of_seconds() -> None:
 def test_gil_that_is_kept_for_a_moment(nap: float, window: float, state: State) -> None:
     verdict = analyze(keeps_gil(nap=nap, window=window)).verdict
     assert (verdict.state, verdict.culprits) == (state, ())
+
+
+def polls_itself(pid: int, *, left: float | None, **changes: Any) -> ThreadSample:
+    """In a poll of a pipe of which the process has both ends; without a timeout where nothing is left of one."""
+    timeout = None if left is None else left + 3.0
+    return b.on_fd(pid, fd=3, syscall=b.POLL, timeout_s=timeout, remaining_s=left, **changes)
+
+
+def beside_itself(*threads: ThreadSample, caught: tuple[int, ...] = (), ranks: int = 1) -> Any:
+    fds = [b.pipe(100, 3, 70, Holder(pid=100, mode="w"))]
+    others = [b.rank(100 + each, each, ranks) for each in range(1, ranks)]
+    first = b.rank(100, 0, ranks, signals_caught=caught) if others else b.process(100, signals_caught=caught)
+    return analyze(b.evidence([first, *others], b.twice(*threads, fds=fds))).verdict
+
+
+@pytest.mark.parametrize("left", [3.0, 30.0, 3000.0])
+def test_a_poll_of_the_own_wake_up_pipe_that_has_a_timeout_is_a_nap(left: float) -> None:
+    verdict = beside_itself(polls_itself(100, left=left))
+    assert (verdict.state, verdict.culprits) == (State.IDLE, ())
+    endless = beside_itself(polls_itself(100, left=None))
+    assert (endless.state, endless.cause) == (State.HUNG, Kind.IPC_NO_EOF)
+
+
+@pytest.mark.parametrize(
+    ("left", "caught", "state"),
+    [
+        (30.0, (), State.SLOW),
+        (30.0, (10,), State.SLOW),
+        (3000.0, (), State.HUNG),
+    ],
+)
+def test_who_waits_for_such_a_nap(left: float, caught: tuple[int, ...], state: State) -> None:
+    verdict = beside_itself(polls_itself(100, left=left), b.in_collective(101), caught=caught, ranks=2)
+    assert (verdict.state, verdict.cause) == (state, Kind.TIMER)
+    assert [who.rank for who in verdict.culprits] == [0]
+
+
+def test_a_handler_may_end_a_long_one_before_its_time() -> None:
+    verdict = beside_itself(polls_itself(100, left=3000.0), b.in_collective(101), caught=(10,), ranks=2)
+    assert verdict.cause is not Kind.TIMER
+
+
+def test_a_poll_with_a_timeout_is_none_of_those_who_are_held_up_for_good() -> None:
+    joins_it = joins(100, 201, waits_for=100)
+    assert beside_itself(polls_itself(100, left=5.0), joins_it).state is State.UNKNOWN
+    assert beside_itself(polls_itself(100, left=None), joins_it).state is State.HUNG

@@ -62,6 +62,19 @@ def test_a_handler_may_give_back_what_its_thread_has_where_somebody_sleeps_who_m
     assert verdict_of(*circle(), signals_caught=(USR1,)).confidence is PROVEN
 
 
+@pytest.mark.parametrize("signal", [USR1, TERM])
+def test_who_naps_may_be_the_child_of_a_child_that_sends_the_signal_then(signal: int) -> None:
+    shell = b.sleeper(300, syscall=b.WAIT4, args=(301, 0, 0, 0, 0, 0))
+    processes = [
+        b.process(100, signals_caught=(signal,)),
+        b.process(300, ppid=100),
+        b.process(301, ppid=300),
+    ]
+    for sleeps, sure in ((nap(301), LIKELY), (nap(301, left=3600.0), PROVEN)):
+        deadlock = analyze(b.evidence(processes, b.twice(*circle(), shell, sleeps))).verdict
+        assert (deadlock.state, deadlock.confidence) == (State.HUNG, sure)
+
+
 @pytest.mark.parametrize(
     "other",
     [nap(100, 203, slept=4.0), nap(100, 203, left=3600.0), b.on_fd(100, 203, fd=3, syscall=b.ACCEPT)],
