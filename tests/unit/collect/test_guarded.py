@@ -38,6 +38,10 @@ def task(
         if act == "raise":
             raise ValueError("no good")
         if act == "sleep_in_kernel":  # vfork: this thread is in state D until the child execs or ends
+            # A thread that asks for the GIL now would have the child wait for it, which has no such thread: from here on
+            # none asks for so long, and those that have asked get it.
+            sys.setswitchinterval(1000)
+            time.sleep(0.01)
             libc = ctypes.PyDLL(None)  # keeps the GIL: the child has no other thread that could give it
             # clone(CLONE_VFORK) without CLONE_VM: the waiting side sleeps uninterruptibly, the stack is not shared.
             if libc.syscall(56, 0x4000 | signal.SIGCHLD, 0, 0, 0, 0) == 0:
