@@ -20,7 +20,7 @@ from pyhangtrace.model.processes import ProcessFacts
 from pyhangtrace.model.report import Deadline
 from pyhangtrace.model.threads import ThreadSample
 
-# Functions of gloo, of torch's store, and of work that was begun before, that wait in one call until their time is over.
+# Functions of gloo, of torch's store, and of work begun before, that wait in one call until their time is over.
 _GLOO_WAITS = re.compile(r"::(UnboundBuffer::wait(Recv|Send)|TCPStore::do(Wait|Get)|Work::wait)\b")
 _GLOO_LOOP = "gloo run loop"
 _NAPS = frozenset({"nanosleep", "clock_nanosleep"})

@@ -38,8 +38,8 @@ def task(
         if act == "raise":
             raise ValueError("no good")
         if act == "sleep_in_kernel":  # vfork: this thread is in state D until the child execs or ends
-            # A thread that asks for the GIL now would have the child wait for it, which has no such thread: from here on
-            # none asks for so long, and those that have asked get it.
+            # Were a thread to ask for the GIL now, the child would wait for it, and has no such thread. From here on
+            # nobody asks for so long, and who has asked gets it.
             sys.setswitchinterval(1000)
             time.sleep(0.01)
             libc = ctypes.PyDLL(None)  # keeps the GIL: the child has no other thread that could give it
