@@ -6,9 +6,9 @@ are asked of in `rules`, names of frames in `calls` and `services`, read once fo
 `holders` and `ends` who can end it, `collectives` matches the group's operations over the ranks (`unseen`: those of
 which no look tells where they are), `outside` says who waits for the world, `bystanders` who else may end a wait (by
 the `ways_out` that there are), `steps` who only pauses between two steps, `graph` finds cycles and ends (of single
-waits in `single_fates`, of knots in `knot_fates`), `verdict` names what follows (`hung`, `working`), `memory` whether
-memory matters, `words`, `next_steps` and `advice` say it, `build` makes the report. `patience` asks for more
-evidence.
+waits in `single_fates`, of knots in `knot_fates`), `verdict` names what follows (`hung`, `working`, `slow_storage`),
+`memory` whether memory matters, `words`, `next_steps` and `advice` say it, `build` makes the report. `patience` asks
+for more evidence.
 """
 
 from pyhangtrace.analyze.report import (

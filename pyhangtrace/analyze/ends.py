@@ -320,8 +320,7 @@ def _outlived(scene: Scene, wait: Blocked, ends: Sequence[int]) -> bool:
 
 def is_stranger(scene: Scene, pid: int) -> bool:
     """Not one of the job: an outsider, or a process that was not looked at."""
-    process = scene.processes.get(pid)
-    return pid > 0 and (process is None or process.role is Role.OUTSIDER)
+    return pid > 0 and not scene.is_member(pid)
 
 
 def poll_wait(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked:

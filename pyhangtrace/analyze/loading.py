@@ -119,8 +119,7 @@ def _still(
         if any(0 < end < file.size and start == end for _, start, end in file.positions)
     ]
     faults = sum((window.processes[pid].major_faults or 0.0) for pid in users if pid in window.processes)
-    reads = sum((window.processes[pid].read_bytes or 0.0) for pid in users if pid in window.processes)
-    if not half or faults or reads:
+    if not half or faults or window.read_by(users):
         return None
     names = tuple(file.path.rpartition("/")[2] for file in half)
     return Loading(

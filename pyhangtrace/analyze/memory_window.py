@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from pyhangtrace.model.memory import MemoryCounters, MemoryFacts, PagingCounters, StallCounters
@@ -49,6 +49,10 @@ class Window:
         """Of all members together, from disk."""
         known = [rates.read_bytes for rates in self.processes.values() if rates.read_bytes is not None]
         return sum(known) if known else None
+
+    def read_by(self, pids: Iterable[int]) -> float:
+        """Bytes a second from disk, of these processes together as far as it is known."""
+        return sum(self.processes[pid].read_bytes or 0.0 for pid in pids if pid in self.processes)
 
     @property
     def read_chars(self) -> float | None:

@@ -12,7 +12,7 @@ from pyhangtrace.analyze.scene import Key, Scene, build_scene
 from pyhangtrace.analyze.services import LAUNCHER
 from pyhangtrace.analyze.waits import classify
 from pyhangtrace.model.evidence import Evidence
-from pyhangtrace.model.kinds import Role, WaitKind
+from pyhangtrace.model.kinds import WaitKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +54,7 @@ def wanted(evidence: Evidence) -> Wanted:
 
 
 def _is_outsider(scene: Scene, pid: int) -> bool:
-    process = scene.processes.get(pid)
-    return process is not None and process.role is Role.OUTSIDER
+    return pid in scene.processes and not scene.is_member(pid)
 
 
 def _ends(wait: Blocked) -> set[int]:

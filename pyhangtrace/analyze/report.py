@@ -13,11 +13,11 @@ from pyhangtrace.analyze.lost_work import settle_lost_work
 from pyhangtrace.analyze.outsiders import Wanted, wanted
 from pyhangtrace.analyze.patience import patience
 from pyhangtrace.analyze.phase import reads_files
-from pyhangtrace.analyze.scene import build_scene
+from pyhangtrace.analyze.scene import Key, build_scene
 from pyhangtrace.analyze.sole_wakers import settle_sole_wakers
 from pyhangtrace.analyze.verdict import find
 from pyhangtrace.analyze.waits import classify
-from pyhangtrace.analyze.ways_out import UNGUARDED
+from pyhangtrace.analyze.ways_out import open_memory
 from pyhangtrace.model.evidence import Evidence
 from pyhangtrace.model.kinds import State
 from pyhangtrace.model.report import Report
@@ -50,29 +50,35 @@ def alarms_wanted(evidence: Evidence) -> tuple[int, ...]:
     case, finding = _conclude(evidence)
     if finding.state is not State.HUNG:
         return ()
-    told = {key for cycle in (finding.chain, finding.cycle, *finding.other_cycles) for key in cycle}
-    return tuple(sorted({key[0] for key in told if key in case.waits}))
+    return tuple(sorted({key[0] for key in _told(finding) if key in case.waits}))
 
 
 def shared_locks_wanted(evidence: Evidence) -> dict[int, frozenset[tuple[int, int]]]:
     """Of processes that hang on locks in shared memory that others than their owners can unlock: device and inode of
     that memory. Who else has it should be known before that is said to be a hang for good.
     """
+    # Few programs have any, and to conclude is work.
+    if not any(open_memory(sample) for look in evidence.looks for sample in look.threads):
+        return {}
     case, finding = _conclude(evidence)
     if finding.state is not State.HUNG:
         return {}
     found: dict[int, set[tuple[int, int]]] = {}
-    for key in (*finding.chain, *finding.cycle, *(each for cycle in finding.other_cycles for each in cycle)):
-        sample = case.scene.thread(key)
-        lock = sample.lock if sample is not None else None
-        if lock is not None and lock.shared_key is not None and lock.kind in UNGUARDED:
-            found.setdefault(key[0], set()).add(lock.shared_key[:2])
+    for key in _told(finding):
+        memory = open_memory(case.scene.thread(key))
+        if memory is not None:
+            found.setdefault(key[0], set()).add(memory)
     return {pid: frozenset(memories) for pid, memories in found.items()}
 
 
 def progress_wanted(evidence: Evidence) -> bool:
     """Whether it matters how far big files are read: by their stacks the ranks load or save them."""
     return reads_files(build_scene(evidence))
+
+
+def _told(finding: Finding) -> set[Key]:
+    """Threads of which a verdict speaks."""
+    return {key for keys in (finding.chain, finding.cycle, *finding.other_cycles) for key in keys}
 
 
 def _conclude(evidence: Evidence) -> tuple[Case, Finding]:

@@ -84,6 +84,11 @@ class Scene:
         """Name of the system call the thread is in."""
         return self.calls.get(sample.syscall) if sample.syscall is not None else None
 
+    def is_member(self, pid: int) -> bool:
+        """One of the job: neither an outsider nor a process that was not looked at."""
+        process = self.processes.get(pid)
+        return process is not None and process.role is not Role.OUTSIDER
+
     def exited(self, pid: int) -> bool:
         """A zombie, or gone."""
         return pid in self.ended

@@ -22,7 +22,7 @@ from pyhangtrace.analyze.progress import GOES_ON, SETTLED_S, Progress
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.analyze.teardown import never_comes
 from pyhangtrace.analyze.world import World
-from pyhangtrace.model.kinds import Confidence, Edge, Kind, Role, WaitKind
+from pyhangtrace.model.kinds import Confidence, Edge, Kind, WaitKind
 
 _FATE = itemgetter(0)
 GETS_ON = frozenset({Fate.MOVING, Fate.BUSY, Fate.SHORT})
@@ -366,9 +366,7 @@ def _behind_idle(world: World, wait: Blocked, via: Key) -> Fate:
         return Fate.IDLE if from_root else Fate.BLOCKED
     if wait.kind in READS and wait.cause is not Kind.IPC_PIPE_FULL:
         # Commands come from above or beside; from a child or a stranger one expects an answer.
-        process = scene.processes.get(via[0])
-        stranger = process is None or process.role is Role.OUTSIDER
-        asked = stranger or via[0] in scene.descendants(wait.key[0])
+        asked = not scene.is_member(via[0]) or via[0] in scene.descendants(wait.key[0])
         return Fate.BLOCKED if asked and scene.who.rank(wait.key[0]) is not None else Fate.IDLE
     if wait.kind is WaitKind.CHILD and scene.who.rank(wait.key[0]) is None:
         return Fate.IDLE

@@ -44,10 +44,16 @@ class Unseen:
 
 def unseen(scene: Scene, waits: Mapping[Key, Blocked], pids: Collection[int]) -> Unseen:
     """Of these processes."""
-    return Unseen(
-        in_python=frozenset(pid for pid in pids if _is_unseen(scene, waits, pid, native=False)),
-        in_native=frozenset(pid for pid in pids if _is_unseen(scene, waits, pid, native=True)),
-    )
+    speakers = {pid: _speakers(scene, waits, pid) for pid in pids if not scene.exited(pid)}
+
+    def hidden(*, native: bool) -> frozenset[int]:
+        return frozenset(
+            pid
+            for pid, own in speakers.items()
+            if any(_is_hidden(scene, each, native=native) for each in own)
+        )
+
+    return Unseen(in_python=hidden(native=False), in_native=hidden(native=True))
 
 
 def tells(sample: ThreadSample, *, native: bool) -> bool:
@@ -90,23 +96,17 @@ def is_met_blind(sample: ThreadSample, *, native: bool) -> bool:
     return (is_ready(sample) or sample.moved) and not tells(sample, native=native)
 
 
-def _is_unseen(scene: Scene, waits: Mapping[Key, Blocked], pid: int, *, native: bool) -> bool:
-    if scene.exited(pid):
-        return False
-    speaker = front(scene, waits, pid)
-    # Whom it waits for in its own process speaks for it as well.
-    passed: set[Key] = set()
-    keys = [speaker]
+def _speakers(scene: Scene, waits: Mapping[Key, Blocked], pid: int) -> list[Blocked]:
+    """The thread that speaks for a process, and whom it waits for there, who speak for it as well."""
+    found: dict[Key, Blocked] = {}
+    keys = [front(scene, waits, pid)]
     while keys:
         key = keys.pop()
         wait = waits.get(key)
-        if key in passed or wait is None:
-            continue
-        passed.add(key)
-        if _is_hidden(scene, wait, native=native):
-            return True
-        keys += [target for target in wait.targets if target[0] == pid]
-    return False
+        if key not in found and wait is not None:
+            found[key] = wait
+            keys += [target for target in wait.targets if target[0] == pid]
+    return list(found.values())
 
 
 def _is_hidden(scene: Scene, wait: Blocked, *, native: bool) -> bool:

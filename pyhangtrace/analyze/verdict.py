@@ -20,6 +20,7 @@ from pyhangtrace.analyze.progress import GOES_ON, SETTLED_S, Progress
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.analyze.servers import broken_part, looks_for_requests
 from pyhangtrace.analyze.services import LAUNCHER
+from pyhangtrace.analyze.slow_storage import reading, slow_reads
 from pyhangtrace.analyze.working import (
     busy,
     handed_on,
@@ -27,9 +28,7 @@ from pyhangtrace.analyze.working import (
     late,
     may_poll,
     movers,
-    reading,
     short,
-    slow_reads,
     straggler,
     throttled,
     undecided,
@@ -215,10 +214,7 @@ def _has_a_say(case: Case, key: Key) -> bool:
     if wait.standing is Standing.STOPPED:
         # One that nobody waits for is somebody's business; a whole job that stands still is why it is silent.
         return key == case.scene.threads_of(key[0])[0] and _all_stopped(case)
-    strangers = wait.targets and all(
-        (other := case.scene.processes.get(target[0])) is None or other.role is Role.OUTSIDER
-        for target in wait.targets
-    )
+    strangers = wait.targets and not any(case.scene.is_member(pid) for pid, _ in wait.targets)
     if wait.cause is Kind.IPC_NO_EOF:
         return True
     if wait.kind in (WaitKind.PIPE, WaitKind.SOCKET, WaitKind.POLL) and not wait.targets:
@@ -254,5 +250,5 @@ def _all_stopped(case: Case) -> bool:
         or (key[0] in tracers and wait.standing is Standing.IDLE)
         or (bool(tracers) and wait.service == LAUNCHER and case.judged.fate(key).hung)
         for key, wait in case.waits.items()
-        if (process := case.scene.processes.get(key[0])) is not None and process.role is not Role.OUTSIDER
+        if case.scene.is_member(key[0])
     )

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from pyhangtrace.analyze import holders
 from pyhangtrace.analyze.blocked import Blocked, Standing
 from pyhangtrace.analyze.scene import Scene
-from pyhangtrace.model.kinds import Role, WaitKind
+from pyhangtrace.model.kinds import WaitKind
 from pyhangtrace.model.threads import ThreadSample
 
 
@@ -38,7 +38,7 @@ class WayOut(NamedTuple):
 
 
 # Locks that record their owner, and that others can unlock all the same. The C library refuses that for other types.
-UNGUARDED = frozenset({"mutex_normal", "mutex_adaptive", "rwlock_read", "rwlock_write"})
+_UNGUARDED = frozenset({"mutex_normal", "mutex_adaptive", "rwlock_read", "rwlock_write"})
 
 # System calls that return when a handler was called, if that was asked for.
 _INTERRUPTED_CALLS = frozenset(
@@ -83,7 +83,7 @@ def _ways(
     if wait.standing is Standing.STOPPED:
         yield WayOut(Way.CONTINUED, family)
         return
-    if wait.kind in (WaitKind.MUTEX, WaitKind.RWLOCK) and kind in UNGUARDED:
+    if wait.kind in (WaitKind.MUTEX, WaitKind.RWLOCK) and kind in _UNGUARDED:
         yield WayOut(
             Way.UNLOCKED, _who_can_unlock(scene, pid, family) if is_shared(sample) else frozenset({pid})
         )
@@ -102,18 +102,23 @@ def _who_can_unlock(scene: Scene, pid: int, family: frozenset[int]) -> frozenset
 
 def stranger_with_lock(scene: Scene, wait: Blocked) -> int | None:
     """A process that has the memory of a lock which it could unlock, and that has no part in the job."""
-    sample, process = scene.thread(wait.key), scene.processes.get(wait.key[0])
-    if wait.kind not in (WaitKind.MUTEX, WaitKind.RWLOCK) or sample is None or not is_shared(sample):
+    process = scene.processes.get(wait.key[0])
+    if wait.kind not in (WaitKind.MUTEX, WaitKind.RWLOCK) or process is None:
         return None
-    if sample.lock is None or sample.lock.kind not in UNGUARDED or process is None:
+    if open_memory(scene.thread(wait.key)) is None:
         return None
     part = {pid for pid, _ in wait.targets}
-    strangers = (
-        pid
-        for pid in process.lock_sharers or ()
-        if pid not in part and ((other := scene.processes.get(pid)) is None or other.role is Role.OUTSIDER)
+    return next(
+        (pid for pid in process.lock_sharers or () if pid not in part and not scene.is_member(pid)), None
     )
-    return next(strangers, None)
+
+
+def open_memory(sample: ThreadSample | None) -> tuple[int, int] | None:
+    """Device and inode of the shared memory with the lock of a thread that others than its owner can unlock."""
+    lock = sample.lock if sample is not None else None
+    if lock is None or lock.shared_key is None or lock.kind not in _UNGUARDED:
+        return None
+    return lock.shared_key[:2]
 
 
 def interrupting(scene: Scene, wait: Blocked, sample: ThreadSample) -> frozenset[int]:

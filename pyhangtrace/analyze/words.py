@@ -16,9 +16,9 @@ from pyhangtrace.analyze.python_objects import FUTURE
 from pyhangtrace.analyze.retries import is_young, who_tries
 from pyhangtrace.analyze.scene import Key
 from pyhangtrace.analyze.servers import unread_by
+from pyhangtrace.analyze.slow_storage import read_from_disk
 from pyhangtrace.analyze.spinning import loop_of
 from pyhangtrace.analyze.states import FREEZER
-from pyhangtrace.analyze.working import read_from_disk
 from pyhangtrace.model.kinds import Edge, Kind, Part, SourceState, State, WaitKind
 from pyhangtrace.model.quantities import size
 from pyhangtrace.model.ranks import fold

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from pyhangtrace.analyze.blocked import GROUP_KINDS, Blocked, Standing, weakest
@@ -19,7 +19,6 @@ from pyhangtrace.analyze.finding import (
     victims_of,
 )
 from pyhangtrace.analyze.outside import keeps_time
-from pyhangtrace.analyze.phase import reads_files
 from pyhangtrace.analyze.progress import GOES_ON, SETTLED_S, Progress
 from pyhangtrace.analyze.scene import Key
 from pyhangtrace.analyze.states import throttled_share
@@ -332,8 +331,7 @@ def throttled(case: Case) -> Finding | None:
         for key in sorted(case.waits, key=case.order)
         if case.waits[key].kind is WaitKind.THROTTLED
         and case.waits[key].service is None
-        and (process := case.scene.processes.get(key[0])) is not None
-        and process.role is not Role.OUTSIDER
+        and case.scene.is_member(key[0])
         and throttled_share(case.scene, key[0]) > _MOSTLY
     ]
     if not found:
@@ -345,65 +343,6 @@ def throttled(case: Case) -> Finding | None:
         named=tuple(name_of(case, key, Part.CULPRIT) for key in one_a_process(found)),
         chain=(found[0],),
     )
-
-
-def slow_reads(case: Case) -> Finding | None:
-    """Ranks that load files wait for the storage for long, and may yet get what they want: nobody of them is late."""
-    if not reads_files(case.scene):
-        return None
-    found = [
-        key
-        for key in sorted(case.waits, key=case.order)
-        if case.waits[key].kind in (WaitKind.PAGE_FAULT, WaitKind.IO)
-        and case.waits[key].cause is Kind.IO_STALLED
-        and case.waits[key].progress is Progress.UNMOVED
-        and (case.waits[key].since_s or 0.0) >= SETTLED_S
-        and case.scene.who.rank(key[0]) is not None
-    ]
-    if not found:
-        return None
-    return Finding(
-        state=State.SLOW,
-        cause=Kind.IO_STALLED,
-        confidence=Confidence.LIKELY,
-        named=tuple(name_of(case, key, Part.PARTY) for key in one_a_process(found)),
-        chain=(found[0],),
-    )
-
-
-def reading(case: Case) -> Finding | None:
-    """Nobody gets on, but what somebody faulted for comes from its disk, bit by bit."""
-    found = [
-        key
-        for key in sorted(case.waits, key=case.order)
-        if case.waits[key].kind is WaitKind.PAGE_FAULT
-        and case.waits[key].service is None
-        and (process := case.scene.processes.get(key[0])) is not None
-        and process.role is not Role.OUTSIDER
-    ]
-    if not read_from_disk(case, {pid for pid, _ in found}):
-        return None
-    return Finding(
-        state=State.SLOW,
-        cause=Kind.IO_STALLED,
-        confidence=Confidence.LIKELY,
-        victims=tuple(one_a_process(found)),
-        chain=(found[0],),
-    )
-
-
-def read_from_disk(case: Case, pids: Collection[int]) -> float:
-    """Bytes a second that came from a disk for these processes while they were looked at; 0 where nothing tells."""
-    memory = case.scene.evidence.memory
-    looks = memory.counters if memory is not None else ()
-    if len(looks) < 2 or looks[-1].at_s <= looks[0].at_s:
-        return 0.0
-    first, last = (
-        {one.pid: one.read_bytes for one in look.processes if one.pid in pids and one.read_bytes is not None}
-        for look in (looks[0], looks[-1])
-    )
-    grown = sum(max(0, last[pid] - first[pid]) for pid in first.keys() & last.keys())
-    return grown / (looks[-1].at_s - looks[0].at_s)
 
 
 def is_idle(case: Case) -> bool:
@@ -485,8 +424,7 @@ def handed_on(case: Case) -> bool:
         and wait.standing is Standing.FIRM
         and wait.service is None
         and (wait.kind in _HANDED_ON or wait.cause in (Kind.IPC_PIPE_FULL, Kind.WORKER_STUCK))
-        and (process := case.scene.processes.get(key[0])) is not None
-        and process.role is not Role.OUTSIDER
+        and case.scene.is_member(key[0])
         for key, wait in case.waits.items()
     )
 
@@ -495,8 +433,7 @@ def movers(case: Case) -> list[Key]:
     """Threads with work of their own that run or moved."""
     found = []
     for key, wait in case.waits.items():
-        process = case.scene.processes.get(key[0])
-        if wait.service is not None or process is None or process.role is Role.OUTSIDER:
+        if wait.service is not None or not case.scene.is_member(key[0]):
             continue
         share = (case.scene.thread_cpu_s(key) or 0.0) / (case.scene.evidence.window_s or 1.0)
         works = wait.progress is Progress.MOVING and share > _MOVING_SHARE

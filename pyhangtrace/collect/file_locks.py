@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from pyhangtrace.collect.descriptors import Descriptor, FdInfo, Openers, open_fds, parse_fdinfo
 from pyhangtrace.collect.procfs import PROC, printable, read_link, read_text
@@ -143,10 +144,21 @@ def _inode(text: str) -> int | None:
     return int(word[0]) if word and word[0].isdecimal() else None
 
 
-def key_of(lock: FileLock) -> tuple[int, int, str, int, str, int, int]:
-    """What a line says of a lock itself: those that several open files have to read the same bytes are alike."""
+#: What a line says of a lock itself: device, inode, kind, pid, access, first and last byte (-1: the end of the file).
+LockKey: TypeAlias = tuple[int, int, str, int, str, int, int]
+
+
+def _key(lock: FileLock) -> LockKey:
     end = -1 if lock.end is None else lock.end
     return (lock.device, lock.inode, lock.kind, lock.pid, lock.access, lock.start, end)
+
+
+def alike(locks: Iterable[FileLock]) -> dict[LockKey, list[FileLock]]:
+    """Locks that the kernel's lines do not tell apart: several open files have them to read the same bytes."""
+    found: dict[LockKey, list[FileLock]] = {}
+    for lock in locks:
+        found.setdefault(_key(lock), []).append(lock)
+    return found
 
 
 # Of descriptors those that are of one open file together; `None` if that cannot be told.
@@ -164,18 +176,15 @@ def complete(
     """The locks with path, openers, and the descriptors that carry them. Of several that are alike each is that of one
     open file; which descriptors those are of has to be known then.
     """
-    alike: dict[tuple[int, int, str, int, str, int, int], list[FileLock]] = {}
-    for lock in locks:
-        alike.setdefault(key_of(lock), []).append(lock)
     done = []
-    for key, same in sorted(alike.items(), key=lambda item: item[0]):
+    for key, same in sorted(alike(locks).items(), key=lambda item: item[0]):
         lock = same[0]
         path = known.get((lock.device, lock.inode))
         openers_of = openers.of(path) if path is not None else ()
         holders = []
         for opener in openers_of:
             info = parse_fdinfo(read_text(f"{proc_root}/{opener.pid}/fdinfo/{opener.fd}") or "")
-            if any(key_of(each) == key for _, _, each in carried(info)):
+            if any(_key(each) == key for _, _, each in carried(info)):
                 holders.append(Holder(pid=opener.pid, fd=opener.fd, mode=opener.mode))
         opened_by = tuple(sorted({opener.pid for opener in openers_of}))
         for lock, carriers in zip(same, _each(len(same), holders, apart), strict=True):

@@ -244,12 +244,9 @@ def _distinct_fds(found: Iterable[FdFacts]) -> tuple[FdFacts, ...]:
 
 def _distinct_locks(*tables: Iterable[FileLock]) -> tuple[FileLock, ...]:
     """Of locks that are alike all from one table: the later look knows more paths, the earlier one more waiters."""
-    known: dict[tuple[int, int, str, int, str, int, int], list[FileLock]] = {}
+    known: dict[file_locks.LockKey, list[FileLock]] = {}
     for table in tables:
-        alike: dict[tuple[int, int, str, int, str, int, int], list[FileLock]] = {}
-        for lock in table:
-            alike.setdefault(file_locks.key_of(lock), []).append(lock)
-        for key, found in alike.items():
+        for key, found in file_locks.alike(table).items():
             if key not in known or known[key][0].path is None:
                 known[key] = found
     return tuple(lock for key in sorted(known) for lock in known[key])

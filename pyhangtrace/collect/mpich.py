@@ -80,10 +80,10 @@ class _Communicator:
 
 def find(pid: int, memory: Read, *, proc_root: str) -> Found | None:
     """What its memory says; None if it does not run MPICH."""
-    for begin, content in _data(pid, memory, proc_root):
+    maps = read_bytes(f"{proc_root}/{pid}/maps") or b""
+    for begin, content in _data(pid, maps, memory, proc_root):
         found = read(pid, begin, content)
         if found is not None:
-            maps = read_bytes(f"{proc_root}/{pid}/maps") or b""
             mapped = rings(maps)
             pages = (span for _, low, high in mapped for span in _present(pid, low, high, proc_root))
             return replace(found, rings=frozenset(file for file, *_ in mapped), digest=_digest(memory, pages))
@@ -129,9 +129,9 @@ def counted(found: Mapping[int, Found]) -> dict[int, MpiFacts]:
     return result
 
 
-def _data(pid: int, memory: Read, proc_root: str) -> Iterator[Part]:
+def _data(pid: int, maps: bytes, memory: Read, proc_root: str) -> Iterator[Part]:
     """Writable data of the library with MPI, as far as it is in memory: pages that were never touched are zeros."""
-    for low, high in spans(read_bytes(f"{proc_root}/{pid}/maps") or b""):
+    for low, high in spans(maps):
         if high - low > _LARGEST_DATA:
             continue
         content = bytearray(high - low)

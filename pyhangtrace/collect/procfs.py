@@ -119,7 +119,7 @@ def process_of(tid: int, proc_root: str = PROC) -> int | None:
 
 def waits_for_children(pid: int, proc_root: str = PROC) -> bool:
     """Whether its main thread is blocked in wait4(2) or its kin, by the function of the kernel that it sleeps in."""
-    return (read_text(f"{proc_root}/{pid}/wchan") or "").strip() == "do_wait"
+    return wait_channel(f"{proc_root}/{pid}") == "do_wait"
 
 
 def read_table(proc_root: str = PROC) -> ProcessTable:

@@ -10,11 +10,12 @@
 //   RET_OFFSET, ARG_OFFSET     where the fields of the syscall tracepoints begin (from tracefs)
 //   WATCH_NEWER_CALLS          defined: with programs for futex_waitv, futex_wait and futex_wake too
 //   MAX_WORD_WAITS             defined: waits are also summed for each thread, futex word and operation
-//   TIMELINE_PAGES, LONG_WAIT_NS  defined: waits of that length and major faults are told one by one, through
-//   a ring
-//                              buffer of so many pages of 4 KiB that nobody is woken for
+//   TIMELINE_PAGES, LONG_WAIT_NS
+//                              defined: waits of that length and major faults are told one by one, through a
+//                              ring buffer of so many pages of 4 KiB that nobody is woken for
 //   MAX_FAULT_PLACES           defined: page faults are also counted for each thread, instruction and 2 MiB
-//   of addresses PIDNS_DEV, PIDNS_INO       the PID namespace ids are wanted in; undefined: the initial one
+//                              of addresses
+//   PIDNS_DEV, PIDNS_INO       the PID namespace ids are wanted in; undefined: the initial one
 //
 // Uses tracepoint fields and helpers only, no kernel structure, so one text serves every kernel.
 #include <linux/types.h>
@@ -75,8 +76,8 @@ BPF_HASH(targets, u32, u32, MAX_TARGETS);
 BPF_HASH(claims, struct claim_key, struct claim, 2 * NEAR_SLOTS);
 BPF_ARRAY(near_threads, struct near_thread, NEAR_SLOTS);
 BPF_HASH(threads, u32, struct thread_record, MAX_THREADS);
-BPF_ARRAY(no_thread, struct thread_record,
-          1);  // as long as what a new one is copied from does not fit on the stack
+// What a new record is copied from, which does not fit on the stack.
+BPF_ARRAY(no_thread, struct thread_record, 1);
 BPF_ARRAY(near_words, struct near_wakes, NEAR_SLOTS);
 BPF_HASH(words, struct word_key, struct word_wakes, MAX_WAKES);
 BPF_HASH(pairs, struct wake_pair, u64, MAX_WAKES);
@@ -166,8 +167,8 @@ static __always_inline struct thread_record* current_thread(u64 ids) {
   return targets.lookup(&tgid) ? new_thread(ids) : NULL;
 }
 
-// Who wakes on a word of the current process; `waker_tid`: and that this thread does, if it is the first; or
-// 0.
+// Who wakes on a word of the current process. `waker_tid`: and that this thread does, if it is the first;
+// or 0.
 static __always_inline struct word_wakes* wakes_on(u64 uaddr, u32 tgid, u32 waker_tid) {
   u32 slot = ((uaddr ^ (u64)tgid << 40) * 0x9E3779B97F4A7C15ull) >> 32 & (NEAR_SLOTS - 1);
   struct near_wakes* near = near_words.lookup(&slot);

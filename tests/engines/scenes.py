@@ -75,6 +75,14 @@ def _sglang(name: str, summary: str, facts: Facts, *phases: str | None, **more: 
     )
 
 
+#: Once a request has come, rank 1 asks a service outside of the job before it comes to the all-reduce.
+_ASKS_BEFORE_ALL_REDUCE = {
+    "hang": "all_reduce:1:peer",
+    "serving": ("arm", "ask in vain"),
+    "beside": ("peer",),
+}
+
+
 #: A rank waits for a service outside of the job: the rank may be named, and so may who does not answer.
 def _by_peer(symptom: str | tuple[str | None, ...] | None, **facts: object) -> Facts:
     return hung(
@@ -134,20 +142,16 @@ SCENES: tuple[Scene, ...] = (
         "rank 1 asks a silent service before an all-reduce over vLLM's shared memory, rank 0 spins in it",
         _by_peer((MISSING, "worker.stuck", "ipc.peer_silent", None)),
         "serving",
-        hang="all_reduce:1:peer",
-        serving=("arm", "ask in vain"),
         waits={"rank0": RUNNING, "rank1": Waits.READ},
-        beside=("peer",),
+        **_ASKS_BEFORE_ALL_REDUCE,
     ),
     _vllm(
         "all-reduce-gloo",
         "the same, with the all-reduce of gloo",
         _by_peer(MISSING, missing=frozenset({1}), op="all_reduce"),
         "serving",
-        hang="all_reduce:1:peer",
-        serving=("arm", "ask in vain"),
         waits={"rank0": FUTEX, "rank1": Waits.READ},
-        beside=("peer",),
+        **_ASKS_BEFORE_ALL_REDUCE,
         env={"ENGINE_GLOO": "1"},
     ),
     _sglang(
@@ -155,10 +159,8 @@ SCENES: tuple[Scene, ...] = (
         "rank 1 asks a silent service before an all-reduce",
         _by_peer(MISSING, missing=frozenset({1}), op="all_reduce"),
         "serving",
-        hang="all_reduce:1:peer",
-        serving=("arm", "ask in vain"),
         waits={"rank0": FUTEX, "rank1": Waits.READ},
-        beside=("peer",),
+        **_ASKS_BEFORE_ALL_REDUCE,
     ),
     _vllm(
         "load-file-lock",

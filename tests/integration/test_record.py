@@ -194,16 +194,21 @@ def test_waits_wakers_and_faults_of_a_known_program(target_program: Path, tmp_pa
     assert seen.lost == ()
 
 
-def test_the_waits_of_each_word_add_up_to_those_of_the_thread(target_program: Path, tmp_path: Path) -> None:
-    """Four threads on three words: one word more than a thread's own record has room for."""
-    with running(target_program, "storm", 2000) as target:
-        recorder = Recorder(target.pid, "-o", tmp_path / "r.hang", seconds=10)
+def recorded_until_done(program: Path, folder: Path, *arguments: object, seconds: float) -> Recording:
+    """What is seen of a program until it says that it is done, when Ctrl-C ends the window."""
+    with running(program, *arguments) as target:
+        recorder = Recorder(target.pid, "-o", folder / "r.hang", seconds=seconds)
         recorder.until_open()
         target.go()
         assert target.line()[0] == "done"
         recorder.process.send_signal(signal.SIGINT)
         recorder.done()
-    seen = load_recording(str(tmp_path / "r.hang"))
+    return load_recording(str(folder / "r.hang"))
+
+
+def test_the_waits_of_each_word_add_up_to_those_of_the_thread(target_program: Path, tmp_path: Path) -> None:
+    """Four threads on three words: one word more than a thread's own record has room for."""
+    seen = recorded_until_done(target_program, tmp_path, "storm", 2000, seconds=10)
     storming = [thread for thread in seen.threads if thread.waits]
     assert len(storming) == 4
     for thread in storming:
@@ -349,14 +354,7 @@ def test_signals_and_exits_are_told(target_program: Path, tmp_path: Path) -> Non
 
 
 def test_ctrl_c_ends_the_window_and_what_was_seen_is_shown(target_program: Path, tmp_path: Path) -> None:
-    with running(target_program, "futex", 50) as target:
-        recorder = Recorder(target.pid, "-o", tmp_path / "r.hang", seconds=600)
-        recorder.until_open()
-        target.go()
-        assert target.line()[0] == "done"
-        recorder.process.send_signal(signal.SIGINT)
-        recorder.done()
-    seen = load_recording(str(tmp_path / "r.hang"))
+    seen = recorded_until_done(target_program, tmp_path, "futex", 50, seconds=600)
     assert sum(thread.waits for thread in seen.threads) == 50
     assert seen.window_s < PATIENCE_S
 
