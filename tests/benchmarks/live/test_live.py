@@ -30,6 +30,7 @@ def test_live_screen() -> None:
             [sys.executable, "-m", "pyhangtrace", "attach", str(pid), "--live"],
             stdin=side,
             stdout=side,
+            stderr=side,  # where textual draws
             env={**os.environ, "TERM": "xterm-256color"},
         )
         os.close(side)
