@@ -12,6 +12,7 @@ from pyhangtrace.analyze.blocked import Blocked, Standing, changed
 from pyhangtrace.analyze.calls import Meaning, has_function, path_has, python_frames
 from pyhangtrace.analyze.progress import SETTLED_S, STILL
 from pyhangtrace.analyze.scene import Key, Scene
+from pyhangtrace.analyze.services import POOL_MANAGER
 from pyhangtrace.model.kinds import Confidence, Kind, WaitKind
 
 # Threads that hand work to the workers, and take results from them (multiprocessing/pool.py): in which file they wait,
@@ -26,7 +27,6 @@ _HANDS_ON = {
         frozenset({WaitKind.PIPE, WaitKind.SOCKET, WaitKind.POLL}),
     ),
 }
-_MANAGER = "pool manager"
 _WHY = "all workers of the pool wait for work, and its threads for something to hand on: nobody has this piece of work"
 
 
@@ -71,7 +71,7 @@ def _hands_nothing_on(scene: Scene, waits: Mapping[Key, Blocked], pid: int, func
     found = [
         key
         for key in scene.threads_of(pid)
-        if scene.services[key] == _MANAGER and has_function(scene.samples[key][-1].frames, function)
+        if scene.services[key] == POOL_MANAGER and has_function(scene.samples[key][-1].frames, function)
     ]
     if len(found) != 1 or found[0] not in waits or not _long(waits[found[0]]):
         return False

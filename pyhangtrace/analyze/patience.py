@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pyhangtrace.analyze.blocked import Blocked, asks_for_lock
+from pyhangtrace.analyze.blocked import Blocked, Standing, asks_for_lock
 from pyhangtrace.analyze.fates import Judged
 from pyhangtrace.analyze.finding import Finding
 from pyhangtrace.analyze.holders import STALE_AFTER_S
@@ -20,6 +20,9 @@ _LOCKS = frozenset({WaitKind.MUTEX, WaitKind.RWLOCK, WaitKind.PYTHON_LOCK})
 FIRST_WINDOW_S = 0.1
 # So often in a row at the most one that is met on its way from nap to nap is looked at for nothing but that.
 _LOOKS_IN_PASSING = 3
+# What goes on in steps with naps of less than this between them shows so within that time.
+_STEPS_S = 0.5
+_HANDED_OVER = frozenset({WaitKind.PIPE, WaitKind.SOCKET, WaitKind.SEMAPHORE})
 _HELD_UP = frozenset({State.HUNG, State.BUSY, State.SLOW, State.UNKNOWN})
 
 
@@ -76,7 +79,9 @@ def _for_the_verdict(scene: Scene, waits: dict[Key, Blocked], judged: Judged, fi
         return _until(SETTLED_S, window)
     if finding.state is State.IDLE:
         # Between two steps a job looks idle.
-        return _until(SETTLED_S, window) if between(scene, waits) else 0.0
+        if between(scene, waits):
+            return _until(SETTLED_S, window)
+        return _until(_STEPS_S, window) if window < _STEPS_S and _may_work_in_steps(waits) else 0.0
     if finding.state is State.RUNNING and not finding.chain:
         return 0.0
     if finding.state is State.UNKNOWN and window < STALE_AFTER_S and _polls_for_a_file(waits):
@@ -92,6 +97,18 @@ def _for_the_verdict(scene: Scene, waits: dict[Key, Blocked], judged: Judged, fi
 def _until(wanted_s: float, window_s: float) -> float:
     # A fraction of a millisecond short is still short: rounded to nothing, it would end the looking too early.
     return max(round(wanted_s - window_s, 3), 0.001)
+
+
+def _may_work_in_steps(waits: Mapping[Key, Blocked]) -> bool:
+    """Whether somebody naps for a moment, and another one waits for what may be handed over to it in between."""
+    naps = any(
+        wait.standing is Standing.TIMER and wait.service is None and (wait.lasts_s or _STEPS_S) < _STEPS_S
+        for wait in waits.values()
+    )
+    return naps and any(
+        wait.kind in _HANDED_OVER and wait.service is None and not wait.ends_by_itself
+        for wait in waits.values()
+    )
 
 
 def _ends_a_nap(waits: Mapping[Key, Blocked], finding: Finding, left_s: float) -> bool:

@@ -18,6 +18,9 @@ from pyhangtrace.model.threads import ThreadSample
 # What a thread serves that looks after those it has started.
 LAUNCHER = "launcher"
 
+# What a thread of a pool of processes serves that hands work on, or takes results.
+POOL_MANAGER = "pool manager"
+
 # Start of the thread's name (as the kernel keeps it, 15 characters) and what it serves.
 _BY_NAME: tuple[tuple[str, str], ...] = (
     ("pt_gloo_runloop", "gloo run loop"),
@@ -48,8 +51,8 @@ _BY_NAME: tuple[tuple[str, str], ...] = (
     ("event_engine", "grpc"),
     ("resolver-execut", "grpc"),
     ("QueueFeederThre", "queue feeder"),
-    ("QueueManagerThr", "pool manager"),
-    ("ExecutorManager", "pool manager"),
+    ("QueueManagerThr", POOL_MANAGER),
+    ("ExecutorManager", POOL_MANAGER),
     ("ray_", "ray"),
     ("worker.io", "ray"),
     ("raylet", "ray"),
@@ -59,10 +62,10 @@ _BY_NAME: tuple[tuple[str, str], ...] = (
 _BY_FRAME: tuple[tuple[str, str, str], ...] = (
     ("_feed", "multiprocessing/queues.py", "queue feeder"),
     ("_worker", "concurrent/futures/thread.py", "thread pool worker"),
-    ("_handle_workers", "multiprocessing/pool.py", "pool manager"),
-    ("_handle_tasks", "multiprocessing/pool.py", "pool manager"),
-    ("_handle_results", "multiprocessing/pool.py", "pool manager"),
-    ("wait_result_broken_or_wakeup", "concurrent/futures/process.py", "pool manager"),
+    ("_handle_workers", "multiprocessing/pool.py", POOL_MANAGER),
+    ("_handle_tasks", "multiprocessing/pool.py", POOL_MANAGER),
+    ("_handle_results", "multiprocessing/pool.py", POOL_MANAGER),
+    ("wait_result_broken_or_wakeup", "concurrent/futures/process.py", POOL_MANAGER),
     ("_pin_memory_loop", "torch/utils/data/_utils/pin_memory.py", "pin memory"),
     ("do_one_iteration", "torch/utils/data/_utils/pin_memory.py", "pin memory"),
     ("run", "tqdm/_monitor.py", "tqdm monitor"),

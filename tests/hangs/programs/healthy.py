@@ -1,4 +1,7 @@
-"""Programs that are well. usage: healthy.py serve|client|asyncio|accept|threads|pool|compute [PATH]"""
+"""Programs that are well.
+
+usage: healthy.py serve|client|asyncio|accept|threads|pool|compute|pool_naps|pool_computes|steps|orders|fed_queue [PATH]
+"""
 
 import asyncio
 import hashlib
@@ -87,8 +90,91 @@ def _pid(_):
     return os.getpid()
 
 
+def pool_at_work(task):
+    """Pieces of work without end, of which each takes some milliseconds."""
+    with multiprocessing.get_context("fork").Pool(2, initializer=announce.die_with_parent) as pool:
+        for number, pid in enumerate(sorted(set(pool.map(_pid, range(20), chunksize=1)))):
+            announce.member(f"worker{number}", pid)
+        announce.member("main")
+        pool.map(task, range(10**6), chunksize=1)
+
+
+def _nap(_):
+    time.sleep(0.03)
+
+
+def _digest(_):
+    digest = b""
+    for _ in range(2000):
+        digest = hashlib.sha256(digest * 64).digest()
+
+
+def _started(role, work, *given):
+    announce.die_with_parent()
+    announce.member(role)
+    work(*given)
+
+
+def steps():
+    """A worker that takes an order, naps, and answers; whoever asks it asks again at once."""
+
+    def serve(end):
+        while True:
+            end.recv()
+            time.sleep(0.03)
+            end.send("done")
+
+    here, there = multiprocessing.Pipe()
+    context = multiprocessing.get_context("fork")
+    context.Process(target=_started, args=("worker", serve, there)).start()
+    announce.member("main")
+    while True:
+        here.send("go")
+        here.recv()
+
+
+def fed_queue():
+    """A queue with room for two, whose consumer naps."""
+
+    def consume(queue):
+        while True:
+            queue.get()
+            time.sleep(0.03)
+
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue(2)
+    context.Process(target=_started, args=("worker", consume, queue)).start()
+    announce.member("main")
+    while True:
+        queue.put("go")
+
+
+def orders():
+    """Two workers take orders from one queue: one computes for long, and the answer to that is awaited."""
+
+    def take(wanted, answers):
+        announce.die_with_parent()
+        wanted.get()
+        answers.put("begun")
+        announce.member("worker")
+        compute_on()
+
+    context = multiprocessing.get_context("fork")
+    wanted, answers = context.Queue(), context.Queue()
+    for _ in range(2):
+        context.Process(target=take, args=(wanted, answers)).start()
+    wanted.put("go")
+    answers.get()
+    announce.member("main")
+    answers.get()
+
+
 def compute():
     announce.member("main")
+    compute_on()
+
+
+def compute_on():
     digest = b""
     while True:
         digest = hashlib.sha256(digest * 64).digest()
@@ -102,6 +188,11 @@ WHAT = {
     "threads": threads_idle,
     "pool": pool_idle,
     "compute": compute,
+    "pool_naps": lambda: pool_at_work(_nap),
+    "pool_computes": lambda: pool_at_work(_digest),
+    "steps": steps,
+    "fed_queue": fed_queue,
+    "orders": orders,
 }
 
 WHAT[sys.argv[1]]()
