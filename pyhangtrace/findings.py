@@ -193,6 +193,7 @@ class Findings:
             self.facts[pid],
             role=Role.OUTSIDER if pid in self.outsiders else identity.role,
             claims=(*identity.claims, *([self.groups.places[pid]] if pid in self.groups.places else ())),
+            forked_from_rank=identity.forked_from_rank,
             identity=identity.variables,
             limits=identity.limits,
             modules=self.host.frameworks.get(pid, ()) if self.host else (),

@@ -41,7 +41,11 @@ def tears_down(sample: ThreadSample) -> bool:
 
 def at_the_end(sample: ThreadSample, wait: Blocked) -> Blocked:
     """The wait, said to be one of tear-down, and called so if that is all that can be said of it."""
-    if wait.kind not in (*_FOR_SOMEBODY, WaitKind.CHILD) or wait.service is not None or not tears_down(sample):
+    if (
+        wait.kind not in (*_FOR_SOMEBODY, WaitKind.CHILD)
+        or wait.service is not None
+        or not tears_down(sample)
+    ):
         return wait
     cause = wait.cause if wait.kind is WaitKind.CHILD else Kind.LOCK_TEARDOWN
     return changed(wait, cause=cause, over=True, evidence=(*wait.evidence, _SAID))

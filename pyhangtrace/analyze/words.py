@@ -256,9 +256,15 @@ def ended(case: Case, key: Key) -> str:
     """How a process that is gone came to its end: `has ended with exit code 3`, `was killed by signal 9`."""
     status = case.scene.exit_status(key)
     if status is None:
-        return "is gone" if key[0] < 0 else "has ended"
+        return f"is gone{_left_by(case, -1 - key[0])}" if key[0] < 0 else "has ended"
     by = status & 0x7F
     return f"was killed by signal {by}" if by else f"has ended with exit code {status >> 8}"
+
+
+def _left_by(case: Case, rank: int) -> str:
+    """What a rank has forked before it ended: to the others it looks as if the rank were still there."""
+    left = [pid for pid, process in sorted(case.scene.processes.items()) if process.forked_from_rank == rank]
+    return f", and has left pid {', '.join(map(str, left))}, which it had forked, behind" if left else ""
 
 
 def _holder(case: Case, wait: Blocked) -> str:

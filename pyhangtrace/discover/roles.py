@@ -18,12 +18,13 @@ _SPECIFIC = ("sglang", "vllm", "tensorrt_llm", "deepspeed", "ray", "jax")
 
 @dataclass(slots=True)
 class Identity:
-    """Role and claims of one process."""
+    """Role and claims of one process, or the rank that it is a copy of, which is there no more."""
 
     role: Role = Role.OTHER
     claims: list[RankClaim] = field(default_factory=list)
     variables: tuple[tuple[str, str], ...] = ()
     limits: tuple[tuple[str, int], ...] = ()
+    forked_from_rank: int | None = None
 
 
 def assign(
@@ -67,6 +68,7 @@ def assign(
             identity.claims.clear()
     _by_arguments(group, table, result)
     _workers_of_ranks(group, table, result)
+    _outlived_ranks(group, table, result)
     _by_start_order(group, table, result)
     _starters_of_ranks(group, table, result)
     return result
@@ -297,6 +299,21 @@ def _workers_of_ranks(group: Group, table: ProcessTable, result: dict[int, Ident
         parents = [ancestor for ancestor in table.ancestors(pid) if ancestor in result]
         if any(result[parent].role is Role.RANK for parent in parents):
             identity.role = Role.DATA_WORKER
+            identity.claims.clear()
+
+
+def _outlived_ranks(group: Group, table: ProcessTable, result: dict[int, Identity]) -> None:
+    """What a rank has forked still has the rank in its environment when that one has ended, and is no rank itself.
+
+    Where ranks are forked themselves, all are; these were started as programs of their own.
+    """
+    ranks = [pid for pid in group.members if result[pid].role is Role.RANK]
+    if all(table[pid].forked for pid in ranks):
+        return
+    for pid in ranks:
+        if table[pid].forked and table[pid].ppid not in result:
+            identity = result[pid]
+            identity.role, identity.forked_from_rank = Role.OTHER, agreed_rank(identity)
             identity.claims.clear()
 
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
+# include/linux/sched.h
 _KERNEL_THREAD = 0x00200000  # PF_KTHREAD
+_FORKED = 0x00000040  # PF_FORKNOEXEC
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +39,11 @@ class ProcessStat:
     def kernel_thread(self) -> bool:
         """It has no user side: nothing of it can be a member of a job."""
         return bool(self.flags & _KERNEL_THREAD)
+
+    @property
+    def forked(self) -> bool:
+        """It still runs the program, in a copy of the memory, of who forked it."""
+        return bool(self.flags & _FORKED)
 
 
 def parse_stat(text: str, *, uid: int | None = None) -> ProcessStat | None:

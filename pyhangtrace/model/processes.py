@@ -95,6 +95,7 @@ class ProcessFacts:
     python: PythonFacts | None = None
     modules: tuple[str, ...] = ()  # frameworks seen loaded: torch, vllm, sglang, ray, mpi, nccl, gloo …
     claims: tuple[RankClaim, ...] = ()
+    forked_from_rank: int | None = None  # a copy of this rank, which has ended since
     identity: tuple[tuple[str, str], ...] = ()  # the few environment values that identify a rank or a job
     limits: tuple[tuple[str, int], ...] = ()  # seconds, by the option or variable that sets a time limit
     memory: ProcessMemory = field(default_factory=ProcessMemory)

@@ -80,6 +80,13 @@ def missing(late: int, ranks: int, cause: str | tuple[str | None, ...], **more: 
     return hung(MISSING, cause, **facts)
 
 
+def without_rank1(program: Program) -> Program:
+    """The same, of which rank 1 does not announce itself."""
+    return replace(
+        program, members={role: waits for role, waits in program.members.items() if role != "rank1"}
+    )
+
+
 def another_job(program: Program) -> Program:
     """The same, as a job of its own beside: its roles begin with `other.`."""
     return replace(
@@ -406,6 +413,22 @@ CASES = (
             ("exit_into_a_handler", "a rank has ended, and a function of atexit waits for an event"),
             ("exit_with_a_pool", "a rank has ended, and waits for a piece of work in a pool of threads"),
         )
+    ),
+    missing_one(
+        "gloo-exit-leaving-a-child",
+        "a rank has ended, and what it had forked sleeps on with its connections",
+        without_rank1(
+            train(late=1, instead="exit_leaving_a_child", launch="siblings", rank1_left=Waits.SLEEP)
+        ),
+        hung(
+            MISSING,
+            "peer.exited",
+            absent=(1,),
+            victims=("rank0", "rank2"),
+            missing=frozenset({1}),
+            says=("which it had forked",),
+        ),
+        attach=("rank0", "rank2", "rank1.left"),
     ),
     # -- everybody came, but not to the same thing -----------------------------------------------------------
     parties(

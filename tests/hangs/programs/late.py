@@ -53,6 +53,13 @@ def exit_with_a_pool(role, path):
     sys.exit(0)
 
 
+def exit_leaving_a_child(role, path):
+    """What it has forked lives on, with all of its connections."""
+    if os.fork() == 0:
+        sleep(f"{role}.left", path)
+    os._exit(3)
+
+
 # Locks that another thread of the same process holds. It sits in a read that nobody answers.
 
 
@@ -313,6 +320,7 @@ WHAT = {
         raise_beside_a_thread,
         exit_into_a_handler,
         exit_with_a_pool,
+        exit_leaving_a_child,
         lock_with,
         lock_acquire,
         rlock,
