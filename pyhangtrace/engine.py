@@ -260,12 +260,14 @@ class _Run:
         until = self._elapsed() + _OUTSIDERS_S
         while self._elapsed() < until and len(found.outsiders) < _MOST_OUTSIDERS:
             wanted = outsiders_wanted(self._evidence())
-            found.adopt(wanted.partners)
+            adopted = found.adopt(wanted.partners)
             owners = [pid for tid in wanted.owners if (pid := procfs.process_of(tid, self.proc_root))]
             children = [child for pid in wanted.parents for child in found.table.children(pid)]
             known = {*found.everybody, *found.observers, *ourselves(self.reader)}
             candidates = [pid for pid in (*owners, *wanted.pids, *children) if pid not in known]
             new = [pid for pid in self._with_children(candidates) if pid not in known][:_MAX_OUTSIDERS]
+            if not new and adopted:
+                continue
             if not new:
                 break
             found.outsiders.extend(new)

@@ -67,11 +67,13 @@ class Findings:
         """Members of the job and outsiders that waits lead to."""
         return (*self.group.members, *self.outsiders)
 
-    def adopt(self, pids: Sequence[int]) -> None:
-        """Takes outsiders into the job. What they are called there is not asked: a rank of another job stays none."""
+    def adopt(self, pids: Sequence[int]) -> bool:
+        """Takes outsiders into the job, if any of these are. What they are called there is not asked: a rank of another
+        job stays none.
+        """
         new = [pid for pid in self.outsiders if pid in pids]
         if not new:
-            return
+            return False
         self.outsiders = [pid for pid in self.outsiders if pid not in new]
         members = (*self.group.members, *new)
         said = "others that wait for it and that it waits for"
@@ -81,6 +83,7 @@ class Findings:
             members=tuple(sorted(members, key=lambda pid: (self.table[pid].start_ticks, pid))),
             found_by=found_by if said in found_by else f"{found_by}, and {said}",
         )
+        return True
 
     def living(self, pids: Iterable[int]) -> list[int]:
         """Those of them that are worth reading."""

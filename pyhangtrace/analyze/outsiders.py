@@ -14,6 +14,8 @@ from pyhangtrace.analyze.waits import classify
 from pyhangtrace.model.evidence import Evidence
 from pyhangtrace.model.kinds import WaitKind
 
+_OF_SCRIPTS = frozenset({WaitKind.FILE_LOCK, WaitKind.CHILD})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
@@ -45,11 +47,12 @@ def wanted(evidence: Evidence) -> Wanted:
             owners.add(sample.lock.unseen_owner)
         if wait.kind is WaitKind.CHILD and wait.holder is None:
             parents.add(key[0])
+    pids.update(_queued_behind(scene))
     return Wanted(
         pids=tuple(sorted(pid for pid in pids - known if pid > 0)),
         owners=tuple(sorted(owners)),
         parents=tuple(sorted(parents)),
-        partners=_partners(scene, waits),
+        partners=tuple(sorted({*_partners(scene, waits), *_of_one_command(scene, waits)})),
     )
 
 
@@ -60,6 +63,36 @@ def _is_outsider(scene: Scene, pid: int) -> bool:
 def _ends(wait: Blocked) -> set[int]:
     found = {pid for pid, _ in (*wait.targets, *wait.candidates)}
     return found | {wait.holder.pid} if wait.holder is not None else found
+
+
+def _queued_behind(scene: Scene) -> set[int]:
+    """Who queues for a lock of a file that a member has, if only by the same open file as who took it."""
+    return {
+        pid
+        for lock in scene.evidence.looks[-1].file_locks
+        if any(map(scene.is_member, (lock.pid, *(holder.pid for holder in lock.holders))))
+        for pid in lock.waiters
+        if not scene.is_member(pid)
+    }
+
+
+def _of_one_command(scene: Scene, waits: Mapping[Key, Blocked]) -> set[int]:
+    """Outsiders of a member's process group on either side of a wait for a lock of a file, and children that these
+    wait for: commands of one script, whoever of them was asked for.
+    """
+    groups = {scene.processes[pid].pgid for pid in scene.evidence.job.members if pid in scene.processes}
+    queued = _queued_behind(scene)
+    found: set[int] = set()
+    for (pid, _), wait in waits.items():
+        if wait.kind not in _OF_SCRIPTS or wait.standing is not Standing.FIRM:
+            continue
+        if scene.is_member(pid):
+            found.update(end for end, _ in wait.targets)
+        elif pid in queued:
+            found.add(pid)
+    return {
+        pid for pid in found if _is_outsider(scene, pid) and scene.processes[pid].pgid in groups - {None, 0}
+    }
 
 
 def _partners(scene: Scene, waits: Mapping[Key, Blocked]) -> tuple[int, ...]:

@@ -23,6 +23,7 @@ _LINE = re.compile(
     r"(?P<pid>-?\d+)\s+(?:(?P<major>[0-9a-f]+):(?P<minor>[0-9a-f]+):(?P<inode>\d+)|<none>:0)\s+(?P<start>\d+)\s+(?P<end>\d+|EOF)$"
 )
 _KINDS = {"FLOCK": "flock", "POSIX": "posix", "OFDLCK": "ofd", "LEASE": "lease", "DELEG": "lease"}
+_OF_OPEN_FILES = frozenset({"flock", "ofd"})
 _MAX_LINES = 20_000
 _MAX_FDS = 4096
 
@@ -92,6 +93,29 @@ def concerning(locks: Sequence[FileLock], members: Sequence[int], inodes: Iterab
         for lock in locks
         if lock.pid in ours or lock.inode in files or any(waiter in ours for waiter in lock.waiters)
     ]
+
+
+def inherited(locks: Sequence[FileLock], members: Sequence[int], *, proc_root: str = PROC) -> list[FileLock]:
+    """Those that others queue for and that a member has by an open file, whoever locked that.
+
+    `flock FILE COMMAND` takes a lock in its own name, and COMMAND keeps it.
+    """
+    ours = set(members)
+    wanted = {
+        _key(lock): lock
+        for lock in locks
+        if lock.kind in _OF_OPEN_FILES
+        and lock.waiters
+        and lock.pid not in ours
+        and ours.isdisjoint(lock.waiters)
+    }
+    found: dict[LockKey, FileLock] = {}
+    for pid in members if wanted else ():
+        for fd in open_fds(pid, proc_root)[:_MAX_FDS]:
+            for _, _, each in carried(parse_fdinfo(read_text(f"{proc_root}/{pid}/fdinfo/{fd}") or "")):
+                if (key := _key(each)) in wanted:
+                    found[key] = wanted[key]
+    return list(found.values())
 
 
 def awaited_files(

@@ -131,7 +131,9 @@ class Looker:
         readable = {pid for pid, shown in pictures.items() if shown.problem is None}
         samples = mapped_places.collect(self.reader, samples, readable, deadline_s=left())
         table = file_locks.read(self.proc_root)
-        locks = file_locks.concerning(table or (), (*self.job, *pids), ())
+        known = tuple(dict.fromkeys((*self.job, *pids)))
+        inherited = file_locks.inherited(table or (), self.job, proc_root=self.proc_root)
+        locks = [*file_locks.concerning(table or (), known, ()), *inherited]
         known_paths = file_locks.paths(locks, proc_root=self.proc_root)
         queues, ipc_problem = ipc.collect(self.reader, samples, machine=self.machine, deadline_s=left())
         polled, trouble = lock_files.collect(self.reader, lock_files.paths(samples), deadline_s=left())
@@ -140,7 +142,7 @@ class Looker:
         open_files = files.collect(
             self.reader,
             samples,
-            tuple(dict.fromkeys((*self.job, *pids))),
+            known,
             paths={*known_paths.values(), *(file.path for file in polled), *shared},
             before=before.files if before is not None else None,
             deadline_s=left(),
@@ -149,7 +151,8 @@ class Looker:
         )
         # Locks of open files name no process: those on files that somebody waits for are found by the file.
         awaited = file_locks.awaited_files(samples, open_files.described)
-        locks = file_locks.concerning(table or (), (*self.job, *pids), awaited)
+        locks = file_locks.concerning(table or (), known, awaited)
+        locks += [lock for lock in inherited if lock not in locks]
         known_paths.update(
             {
                 (lock.device, lock.inode): awaited[lock.inode]

@@ -18,6 +18,7 @@ def case(
     *,
     before: tuple[Program, ...] = (),
     torch: bool = False,
+    needs: tuple[str, ...] = (),
     slow: bool = False,
 ) -> Case:
     program = Program(argv=argv, members=members)
@@ -28,6 +29,7 @@ def case(
         attach=tuple(members),
         facts=facts,
         torch=torch,
+        needs=needs,
         slow=slow,
     )
 
@@ -122,6 +124,19 @@ CASES = (
         hung(("peer.stopped", "child.stuck", None), "peer.stopped", culprit=("child",)),
     ),
     file_lock("flock", slow=False),
+    case(
+        "file-lock-of-a-command",
+        "the command that `flock FILE COMMAND` runs sleeps with the lock, another such command waits for it",
+        (PYTHON, "{programs}/flock_command.py", LOCK_FILE),
+        {
+            "waiter": Waits.FILE_LOCK,
+            "sleeper": Waits.SLEEP,
+            "keeper": Waits.CHILD,
+            "main": Waits.CHILD,
+        },
+        hung(("file_lock.held", "child.stuck"), "file_lock.held", culprit=("sleeper",), victims=("waiter",)),
+        needs=("flock",),
+    ),
     file_lock("fcntl", slow=True),
     case(
         "stale-lock",
