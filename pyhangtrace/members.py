@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -32,14 +33,16 @@ class Member:
 
 @dataclass(slots=True, kw_only=True)
 class Members:
-    """The job of some processes. `asked` are those the user named, which may end before the job does."""
+    """The job of some processes. `asked` are those the user named, which may end before the job does; `searched_s` is
+    when it was last searched for processes, which takes far longer than to read the counters of those that are known.
+    """
 
     asked: tuple[int, ...]
     proc_root: str = PROC
     known: dict[int, Member] = field(default_factory=dict)
     framework: str | None = None
-    _read_s: float | None = None
-    _incomplete: bool = False
+    searched_s: float | None = None
+    _lost_s: float | None = None
 
     @property
     def workers(self) -> frozenset[int]:
@@ -60,32 +63,37 @@ class Members:
                 )
 
     def read(self, at_s: float) -> dict[int, ProcessCounters]:
-        """Counters of all that live, {} once the job has ended. Who was started meanwhile is found when another one
-        has ended, and else after some minutes.
+        """Counters of all that live, {} once the job has ended. Who was started meanwhile is found after
+        another one has ended, and else after some minutes.
         """
         now = self._read()
-        lost = len(now) < len(self.known)
-        stale = self._read_s is None or at_s - self._read_s > _REFRESH_S
-        if now and (lost or stale or self._incomplete):
-            # A launcher takes a moment to start the next ones: once more at the next reading.
-            self._incomplete = lost
+        if len(now) < len(self.known):
+            self._lost_s = at_s
+        if now and self._to_be_searched(at_s):
             anchors = [pid for pid in self.asked if pid in now] or sorted(now)[:1]
-            try:
+            # What ends while it is searched is found missing by the next reading.
+            with contextlib.suppress(NoSuchProcess):
                 self._learn(anchors, at_s)
-            except NoSuchProcess:
-                self._incomplete = True
             return self._read()
         return now
+
+    def _to_be_searched(self, at_s: float) -> bool:
+        """A launcher takes a moment to start the next ones, or a minute; and who has just been forked does not show yet
+        what it is. So from a loss on it is searched ever less often: whoever comes is found within twice the time.
+        """
+        if self.searched_s is None or at_s - self.searched_s > _REFRESH_S:
+            return True
+        return self._lost_s is not None and at_s - self.searched_s >= self.searched_s - self._lost_s
 
     def _read(self) -> dict[int, ProcessCounters]:
         read = counters.read_all(self.known, self.proc_root)
         return {pid: each for pid, each in read.items() if each.start_ticks == self.known[pid].start_ticks}
 
     def _learn(self, pids: Sequence[int], at_s: float) -> None:
+        self.searched_s = at_s
         with GuardedReader(TASKS, proc_root=self.proc_root) as reader:
             found = begin(pids, reader, self.proc_root)
             identities = roles.assign(found.group, found.table)
-        self._read_s = at_s
         self.framework = found.group.framework or self.framework
         self.known = {
             pid: Member(

@@ -97,9 +97,8 @@ class _Watch:
     def _beat(self) -> float:
         """One reading and what follows from it; the CPU seconds that reading takes."""
         began_s, cpu_before = time.monotonic(), time.thread_time()
-        before = set(self.members.known)
         read = self.members.read(began_s)
-        searched = set(self.members.known) != before
+        searched = self.members.searched_s == began_s
         self.standings = advance(self.standings, read, began_s)
         still = stalled(self.standings, self.members.workers, began_s, self.options.limits.stall_s)
         self.episode = episodes.observe(self.episode, still, began_s, self.options.limits)

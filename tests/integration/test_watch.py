@@ -145,7 +145,7 @@ def test_ranks_that_are_started_again_are_watched_and_the_end_of_the_job_is_the_
 
 
 def test_a_job_that_ends_was_no_stall(tmp_path: Path) -> None:
-    with stepping_job(tmp_path) as job, watching(job.pid, tmp_path / "out", stall="60s") as watch:
+    with stepping_job(tmp_path) as job, watching(job.pid, tmp_path / "out", stall="12s") as watch:
         job.end()
         watch.until("the job has ended")
         assert watch.ended()[0] == 0
@@ -166,12 +166,19 @@ def test_what_cannot_be_written_ends_nothing(tmp_path: Path) -> None:
 
 def test_killed_it_leaves_nothing(tmp_path: Path) -> None:
     """kill -9 in the middle of a look: the helper that reads for it goes too."""
-    with stepping_job(tmp_path) as job, watching(job.pid, tmp_path / "out") as watch:
-        job.hang()
-        watch.until("no work for ")
+    with (
+        demo.start("idle") as job,
+        # It looks again and again at what is well: one of the looks is met.
+        watching(job.attach_pid, tmp_path / "out", "--rate-limit", "0.5s") as watch,
+    ):
         children = Path(f"/proc/{watch.process.pid}/task/{watch.process.pid}/children")
-        await_that("a helper", lambda: children.read_text().split())
-        helpers = [int(pid) for pid in children.read_text().split()]
+        helpers: list[int] = []
+
+        def looks() -> bool:
+            helpers[:] = map(int, children.read_text().split())
+            return bool(helpers)
+
+        await_that("a helper", looks)
         watch.process.kill()
         watch.process.wait(timeout=20)
         await_that(
