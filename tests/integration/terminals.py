@@ -43,8 +43,16 @@ class Terminal:
         self._tmux("send-keys", "-t", "live", *keys)
 
     def until(self, words: str, seconds: float = PATIENCE_S) -> str:
-        await_that(words, lambda: words in self.screen(), deadline_s=seconds)
-        return self.screen()
+        """The screen that has these words: the next one may have others."""
+        shown = ""
+
+        def there() -> bool:
+            nonlocal shown
+            shown = self.screen()
+            return words in shown
+
+        await_that(words, there, deadline_s=seconds)
+        return shown
 
     def exit_code(self) -> int:
         await_that("the end", lambda: self._exit.exists() and self._exit.read_text())

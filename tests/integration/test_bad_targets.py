@@ -139,10 +139,11 @@ def _await_cycle(pid: int) -> None:
     """Until both threads of mutex_cycle are in the futex that they will not leave."""
 
     def reached() -> bool:
-        threads = [tid for tid in thread_states(pid) if tid != pid]
-        calls = [Path(f"/proc/{pid}/task/{tid}/syscall").read_text().split() for tid in threads]
+        states = {tid: state for tid, state in thread_states(pid).items() if tid != pid}
+        calls = [Path(f"/proc/{pid}/task/{tid}/syscall").read_text().split() for tid in states]
         # futex(address, FUTEX_WAIT | FUTEX_PRIVATE_FLAG, 2): the value of a contended mutex
-        return len(threads) == 2 and all(call[2:4] == ["0x80", "0x2"] for call in calls if len(call) > 3)
+        there = len(calls) == 2 and all(call[2:4] == ["0x80", "0x2"] for call in calls)
+        return there and set(states.values()) == {"S"}
 
     await_that("a cycle", reached)
 

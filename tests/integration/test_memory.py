@@ -196,7 +196,7 @@ _FIRST_READ = """
         if at == mmap.PAGESIZE * 100:
             print("ready", flush=True)
         if at // mmap.PAGESIZE % 32 == 0:
-            time.sleep(0.002)
+            time.sleep(0.02)  # so that it is far from done whenever it is looked at
     print("done", flush=True)
     sys.stdin.read()
 """
@@ -491,7 +491,7 @@ def test_a_slow_load_is_told_from_one_that_hangs(tmp_path: Path, pace: str) -> N
     path = tmp_path / "model-00001-of-00002.safetensors"
     for name in (path.name, "model-00002-of-00002.safetensors"):
         with (tmp_path / name).open("wb") as file:
-            file.truncate(256 * MIB)
+            file.truncate(4096 * MIB)
     with started(_SLOW_LOAD, path, pace) as child:
         (one,) = memory_of(child.pid, "-d", "0.5")["memory"]["loading"]
     assert one["files"] == f"{tmp_path}/model-*-of-*.safetensors"
@@ -519,7 +519,7 @@ _RANK_LOADS = """
 def test_attach_tells_how_far_a_load_is(tmp_path: Path) -> None:
     path = tmp_path / "model-00001-of-00001.safetensors"
     with path.open("wb") as file:
-        file.truncate(1024 * MIB)
+        file.truncate(4096 * MIB)
     environment = {**os.environ, "RANK": "0", "WORLD_SIZE": "1"}
     with started(_RANK_LOADS, path, env=environment) as child:
         done = subprocess.run(

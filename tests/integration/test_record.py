@@ -30,6 +30,7 @@ from tests.unit.render.test_recording import decoded, trace_problems
 ROOT = Path(__file__).parents[2]
 SOURCE = Path(__file__).with_name("probe_target.c")
 PATIENCE_S = 60.0
+LONG_S = 600.0  # tests end the window themselves
 
 pytestmark = [pytest.mark.bpf, pytest.mark.root]
 
@@ -115,6 +116,11 @@ class Recorder:
         assert self.process.returncode == 0, errors
         return output
 
+    def end(self) -> str:
+        """Ends the window as Ctrl-C does: once what is to be seen has been done, whatever time that takes."""
+        self.process.send_signal(signal.SIGINT)
+        return self.done()
+
     def probe_children(self) -> list[int]:
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
         return [int(pid) for pid in children if held(int(pid))]
@@ -174,11 +180,11 @@ while True:
 def test_waits_wakers_and_faults_of_a_known_program(target_program: Path, tmp_path: Path) -> None:
     with running(target_program, "futex", 200) as target:
         main_tid, worker_tid = map(int, target.says[1:])
-        recorder = Recorder(target.pid, "-o", tmp_path / "r.hang", seconds=6)
+        recorder = Recorder(target.pid, "-o", tmp_path / "r.hang", seconds=LONG_S)
         recorder.until_open()
         target.go()
         assert target.line()[0] == "done"
-        recorder.done()
+        recorder.end()
     seen = load_recording(str(tmp_path / "r.hang"))
     threads = {thread.tid: thread for thread in seen.threads}
     assert (threads[worker_tid].waits, threads[main_tid].woken) == (200, 200)
@@ -194,21 +200,20 @@ def test_waits_wakers_and_faults_of_a_known_program(target_program: Path, tmp_pa
     assert seen.lost == ()
 
 
-def recorded_until_done(program: Path, folder: Path, *arguments: object, seconds: float) -> Recording:
+def recorded_until_done(program: Path, folder: Path, *arguments: object) -> Recording:
     """What is seen of a program until it says that it is done, when Ctrl-C ends the window."""
     with running(program, *arguments) as target:
-        recorder = Recorder(target.pid, "-o", folder / "r.hang", seconds=seconds)
+        recorder = Recorder(target.pid, "-o", folder / "r.hang", seconds=LONG_S)
         recorder.until_open()
         target.go()
         assert target.line()[0] == "done"
-        recorder.process.send_signal(signal.SIGINT)
-        recorder.done()
+        recorder.end()
     return load_recording(str(folder / "r.hang"))
 
 
 def test_the_waits_of_each_word_add_up_to_those_of_the_thread(target_program: Path, tmp_path: Path) -> None:
     """Four threads on three words: one word more than a thread's own record has room for."""
-    seen = recorded_until_done(target_program, tmp_path, "storm", 2000, seconds=10)
+    seen = recorded_until_done(target_program, tmp_path, "storm", 2000)
     storming = [thread for thread in seen.threads if thread.waits]
     assert len(storming) == 4
     for thread in storming:
@@ -221,11 +226,11 @@ def test_the_waits_of_each_word_add_up_to_those_of_the_thread(target_program: Pa
 
 def test_faults_say_what_is_mapped(target_program: Path, tmp_path: Path) -> None:
     with running(target_program, "minor", 3000) as target:
-        recorder = Recorder(target.pid, "--metric", "faults", "-o", tmp_path / "r.hang", seconds=4)
+        recorder = Recorder(target.pid, "--metric", "faults", "-o", tmp_path / "r.hang", seconds=LONG_S)
         recorder.until_open()
         target.go()
         assert target.line()[0] == "done"
-        recorder.done()
+        recorder.end()
     seen = load_recording(str(tmp_path / "r.hang"))
     assert 3000 <= sum(thread.minor_faults for thread in seen.threads) <= 3064
     # By pieces of 2 MiB: those at the edges of the pages may have another mapping, too.
@@ -338,13 +343,13 @@ def test_all_files_at_once_and_a_difference(tmp_path: Path) -> None:
 def test_signals_and_exits_are_told(target_program: Path, tmp_path: Path) -> None:
     program = "import signal,sys; signal.signal(10, lambda *_: print('got', flush=True)); print('ready', flush=True)"
     with running(sys.executable, "-c", program + "; sys.stdin.read(1)") as target:
-        recorder = Recorder(target.pid, "-o", tmp_path / "r.hang", "-o", tmp_path / "r.txt", seconds=3)
+        recorder = Recorder(target.pid, "-o", tmp_path / "r.hang", "-o", tmp_path / "r.txt", seconds=LONG_S)
         recorder.until_open()
         os.kill(target.pid, signal.SIGUSR1)
         assert target.line() == ["got"]
         target.go()
         target.process.wait(timeout=20)
-        recorder.done()
+        recorder.end()
     seen = load_recording(str(tmp_path / "r.hang"))
     kinds = {(event.kind, event.text) for event in seen.events if event.tid == target.pid}
     assert {(EventKind.SIGNAL, "SIGUSR1"), (EventKind.EXIT, "")} <= kinds
@@ -354,7 +359,7 @@ def test_signals_and_exits_are_told(target_program: Path, tmp_path: Path) -> Non
 
 
 def test_ctrl_c_ends_the_window_and_what_was_seen_is_shown(target_program: Path, tmp_path: Path) -> None:
-    seen = recorded_until_done(target_program, tmp_path, "futex", 50, seconds=600)
+    seen = recorded_until_done(target_program, tmp_path, "futex", 50)
     assert sum(thread.waits for thread in seen.threads) == 50
     assert seen.window_s < PATIENCE_S
 
@@ -378,12 +383,12 @@ def test_calls_are_counted_on_request(tmp_path: Path) -> None:
         running(sys.executable, "-c", MUTEX, 300) as target,
         running(sys.executable, "-c", MUTEX, 300) as bystander,
     ):
-        recorder = Recorder(target.pid, "--uprobes", "mutex", "-o", tmp_path / "r.hang", seconds=4)
+        recorder = Recorder(target.pid, "--uprobes", "mutex", "-o", tmp_path / "r.hang", seconds=LONG_S)
         recorder.until_open()
         for each in (target, bystander):
             each.go()
             assert each.line() == ["done"]
-        recorder.done()
+        recorder.end()
     seen = load_recording(str(tmp_path / "r.hang"))
     ours = [each for each in seen.calls if each.calls == 300]
     assert sorted(each.function for each in ours) == ["pthread_mutex_lock", "pthread_mutex_unlock"]
@@ -423,11 +428,11 @@ def test_collectives_are_told_with_what_they_are_given(tmp_path: Path, c_compile
     build = [c_compiler, "-O1", "-shared", "-fPIC", "-fno-inline", "-o", library, tmp_path / "nccl.c"]
     subprocess.run(build, check=True)
     with running(sys.executable, "-c", CALLER, library) as target:
-        recorder = Recorder(target.pid, "--uprobes", "collectives", "-o", tmp_path / "r.hang", seconds=4)
+        recorder = Recorder(target.pid, "--uprobes", "collectives", "-o", tmp_path / "r.hang", seconds=LONG_S)
         recorder.until_open()
         target.go()
         assert target.line() == ["done"]
-        recorder.done()
+        recorder.end()
     seen = load_recording(str(tmp_path / "r.hang"))
     sums = {each.function: each for each in seen.calls}
     assert {name: each.calls for name, each in sums.items()} == {"ncclAllReduce": 40, "ncclGroupEnd": 40}
@@ -483,16 +488,16 @@ def test_nothing_stays_behind_whatever_ends_it(target_program: Path, how: signal
 def test_two_recordings_do_not_disturb_each_other(target_program: Path, tmp_path: Path) -> None:
     with running(target_program, "futex", 150) as target:
         main_tid, worker_tid = map(int, target.says[1:])
-        first = Recorder(target.pid, "-o", tmp_path / "1.hang", seconds=8)
-        second = Recorder(target.pid, "-o", tmp_path / "2.hang", seconds=8)
+        first = Recorder(target.pid, "-o", tmp_path / "1.hang", seconds=LONG_S)
+        second = Recorder(target.pid, "-o", tmp_path / "2.hang", seconds=LONG_S)
         # One that dies takes nothing of the others with it.
-        with Recorder(target.pid, seconds=60) as third:
+        with Recorder(target.pid, seconds=LONG_S) as third:
             for each in (first, second, third):
                 each.until_open()
         target.go()
         assert target.line()[0] == "done"
         for each in (first, second):
-            each.done()
+            each.end()
     for name in ("1.hang", "2.hang"):
         seen = load_recording(str(tmp_path / name))
         threads = {thread.tid: thread for thread in seen.threads}

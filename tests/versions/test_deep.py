@@ -17,7 +17,11 @@ TARGET = Path(__file__).with_name("deep_target.py")
 def test_both_ends_of_a_deep_recursion_are_shown_or_the_cut_is_told(version: str) -> None:
     with running(interpreter(version), "-c", TARGET.read_text()) as truth:
         process = until(
-            lambda process: all(thread["syscall"] == 202 for thread in process["threads"]), truth["pid"]
+            lambda process: all(
+                thread["syscall"] == 202 and thread["state"] == "S" and not thread["moved"]
+                for thread in process["threads"]
+            ),
+            truth["pid"],
         )
     [deep] = [thread for thread in process["threads"] if thread["python_name"] == "deep"]
     [main] = [thread for thread in process["threads"] if thread["tid"] == process["pid"]]

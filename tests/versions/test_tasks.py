@@ -111,7 +111,7 @@ def test_a_program_that_changes_under_us(version: str) -> None:
     looks = 0
     with running(interpreter(version), "-c", TARGET.read_text(), "churn") as truth:
         end = time.monotonic() + 3
-        while looks < 150 and time.monotonic() < end:
+        while looks < 10 or (looks < 150 and time.monotonic() < end):
             [process] = engine.capture([truth["pid"]])
             assert process["error"] is None
             looks += 1
@@ -121,4 +121,3 @@ def test_a_program_that_changes_under_us(version: str) -> None:
                     continue
                 assert set(functions) <= {"middle", "sleep", "__sleep0"}
                 assert functions.count("middle") <= 7
-    assert looks > 10

@@ -23,7 +23,7 @@ from pyhangtrace.collect.tasks import TASKS
 from pyhangtrace.model.kinds import SourceState
 from pyhangtrace.model.memory import ExactMemory, ExactProcess
 from pyhangtrace.model.processes import ProcessMemory
-from tests.unit.collect.helpers import program
+from tests.unit.collect.helpers import blocked, program
 
 pytest.importorskip("pyhangtrace._native", reason="the extension is not built")
 
@@ -87,6 +87,8 @@ def forked(share: int, children: int, advice: int) -> Iterator[list[int]]:
             int(child) for child in Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()
         ]
         assert len(pids) == children
+        for pid in (parent.pid, *pids):
+            blocked(pid, lambda sample: sample.state == "S")  # until then it may touch a page more
         try:
             yield [parent.pid, *pids]
         finally:

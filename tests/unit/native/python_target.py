@@ -289,9 +289,12 @@ def stack(frame):
 
 
 def sleeps(tids):
-    """Address each thread sleeps on for good; None if one runs or waits with a timeout, as for the GIL."""
+    """Address each thread sleeps on for good; None if one runs, wants to, or waits with a timeout, as for the GIL."""
     addresses = []
     for tid in tids:
+        with open(f"/proc/self/task/{tid}/stat") as file:
+            if file.read().rpartition(") ")[2][0] != "S":
+                return None
         with open(f"/proc/self/task/{tid}/syscall") as file:
             number, *arguments = file.read().split()
         if number != "202" or arguments[3] != "0x0":

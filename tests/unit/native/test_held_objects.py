@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pyhangtrace import _native
+from tests.targets import until, waits_in_read
 
 
 @pytest.mark.torch
@@ -22,7 +22,7 @@ def test_what_a_pybind11_object_wraps() -> None:
         try:
             assert program.stdout is not None
             truth = json.loads(program.stdout.readline())
-            [process] = _native.Engine().capture([program.pid], named_locals={"holds": names})
+            process = until(waits_in_read, program.pid, named_locals={"holds": names})
         finally:
             program.kill()
     found = {name: value for thread in process["threads"] for _, name, value in thread["named_values"]}
