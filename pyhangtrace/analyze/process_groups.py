@@ -17,12 +17,12 @@ from pyhangtrace.model.groups import GroupWait, PendingOperation, ProcessGroupFa
 from pyhangtrace.model.ranks import fold
 from pyhangtrace.model.threads import ThreadSample
 
-# Locals of functions of torch.distributed that hold the group of the call.
-GROUP_LOCALS = ("group_to_use", "group", "process_group", "pg")
+# Locals of functions of torch.distributed that hold the group of the call, and what a coordinator calls its group.
+GROUP_LOCALS = ("group_to_use", "group", "process_group", "pg", "device_group")
 # What torch calls the group of all.
 DEFAULT_GROUP = "default_pg"
 MPI_WORLD = "MPI_COMM_WORLD"
-_LIBRARY = "torch/distributed/"
+_LIBRARIES = ("torch/distributed/", "distributed/parallel_state.py")
 # Operations that the recorder calls as the program does; others are made of them.
 _RECORDED_BY_NAME = frozenset(
     {"all_reduce", "broadcast", "barrier", "reduce", "gather", "scatter", "all_gather"}
@@ -173,11 +173,11 @@ def _open(facts: ProcessGroupFacts, *, is_p2p: bool) -> list[PendingOperation]:
 
 
 def _by_locals(sample: ThreadSample, known: Mapping[Group, ProcessGroupFacts]) -> Group | None:
-    """By the first frame of torch.distributed that has a local for it."""
+    """By the first frame of torch.distributed, or of an engine's coordinator of a group, that has a local for it."""
     addresses = {facts.address: group for group, facts in known.items() if facts.address is not None}
     default = next((group for group, facts in known.items() if facts.is_default), None)
     for frame, values in by_frame(sample):
-        if not path_has(frame.file, _LIBRARY):
+        if not any(path_has(frame.file, library) for library in _LIBRARIES):
             continue
         for name in GROUP_LOCALS:
             value = values.get(name)

@@ -58,6 +58,8 @@ _BY_NAME: tuple[tuple[str, str], ...] = (
     ("raylet", "ray"),
 )
 
+_MONITOR = "engine monitor"
+
 # Python function (any frame), end of its file, what the thread serves.
 _BY_FRAME: tuple[tuple[str, str, str], ...] = (
     ("_feed", "multiprocessing/queues.py", "queue feeder"),
@@ -75,6 +77,11 @@ _BY_FRAME: tuple[tuple[str, str, str], ...] = (
     ("serve_client", "multiprocessing/managers.py", "manager server"),
     ("serve_forever", "multiprocessing/managers.py", "manager server"),
     ("_serve", "multiprocessing/resource_sharer.py", "resource sharer"),
+    # vLLM 0.8 to 0.32: each part of a server has a thread that waits for the end of its children, or of its parent.
+    ("monitor_workers", "vllm/v1/executor/multiproc_executor.py", _MONITOR),
+    ("death_pipe_monitor", "vllm/v1/executor/multiproc_executor.py", _MONITOR),
+    ("monitor_engine_cores", "vllm/v1/engine/core_client.py", _MONITOR),
+    ("monitor_engine_liveness", "vllm/v1/engine/utils.py", _MONITOR),
 )
 
 

@@ -1,8 +1,10 @@
-"""Where a worker of a serving engine is on each axis of parallelism, as its coordinators of groups have it.
+"""Where a worker of a serving engine is on each axis of parallelism, and what its groups are called, as its
+coordinators of groups have it.
 
 vLLM and SGLang keep one object a group in the module dictionary of parallel_state (vllm/distributed 0.6 to 0.32,
-sglang/srt/distributed 0.4 to 0.5), with the own place (`rank_in_group`) and the number of members (`world_size`). A
-title says the same later, or not at all.
+sglang/srt/distributed 0.4 to 0.5), with the own place (`rank_in_group`), the number of members (`world_size`), a name
+(`unique_name`: "tp:0") and two process groups of torch, one for tensors and one of gloo, which have no name of their own.
+A title says the places later, or not at all.
 """
 
 from __future__ import annotations
@@ -36,6 +38,11 @@ _AXES = {
         "_ATTN_CP": "attn_cp",
     },
 }
+# Beside the axes.
+_MORE = {
+    "vllm.distributed.parallel_state": ("_WORLD", "_INNER_DP_WORLD", "_ETP", "_EPLB"),
+    "sglang.srt.distributed.parallel_state": ("_WORLD", "_MOE_TP", "_ATTN_TP", "_DCP"),
+}
 _MOST = 1 << 20
 
 
@@ -52,6 +59,25 @@ def claim(read: Globals) -> RankClaim | None:
         if places:
             return RankClaim(source=SOURCE, coords=places, framework=module.partition(".")[0])
     return None
+
+
+def group_names(read: Globals) -> dict[int, str]:
+    """What the coordinators of one process call their process groups, by the address of the Python object."""
+    found: dict[int, str] = {}
+    for module, axes in _AXES.items():
+        coordinators = (*axes, *_MORE[module])
+        fields = ("unique_name", "device_group", "cpu_group")
+        values = read(module, [f"{each}.{field}" for each in coordinators for field in fields])
+        for name, of_tensors, of_gloo in zip(values[::3], values[1::3], values[2::3], strict=True):
+            if not isinstance(name, str):
+                continue
+            if isinstance(of_gloo, dict):
+                found[of_gloo["address"]] = f"{name} (cpu)"
+            if isinstance(of_tensors, dict):
+                found[of_tensors["address"]] = name
+        if found:
+            break
+    return found
 
 
 def _is_place(place: PythonValue, size: PythonValue) -> bool:

@@ -63,6 +63,13 @@ _COLLECTIVES = (
     *("_reduce_scatter_base", "broadcast_object_list", "gather_object", "scatter_object_list"),
 )
 
+# Methods of the coordinators of groups of vLLM (0.6 to 0.32) and SGLang (0.4 to 0.5), distributed/parallel_state.py.
+_COORDINATED = (
+    *("all_reduce", "_all_reduce_out_place", "_all_reduce_in_place", "all_gather", "_all_gather_out_place"),
+    *("_all_gather_into_tensor", "all_gather_into_tensor", "reduce_scatter", "_reduce_scatter_out_place"),
+    *("gather", "broadcast", "barrier"),
+)
+
 # Qualified name of the Python function -> its locals; "self.x" is an attribute in the instance dictionary of `self`.
 # Before CPython 3.11 a code object knows only its plain name, which is why some stand here twice.
 _NAMED: dict[str, tuple[str, ...]] = {
@@ -109,6 +116,7 @@ _NAMED: dict[str, tuple[str, ...]] = {
     "_sync_module_states": ("process_group",),
     "_sync_params_and_buffers": ("process_group",),
     **dict.fromkeys(_COLLECTIVES, ("group",)),
+    **{f"GroupCoordinator.{method}": ("self.device_group",) for method in _COORDINATED},
     # torch.utils.data: which worker this is
     "_worker_loop": ("worker_id",),
 }

@@ -78,8 +78,23 @@ def process_groups_task(
             recorders = flight_recorder.read(engine, pid)
             groups = with_operations(groups, recorders, now_ns=time.time_ns())
             problems = flight_recorder.problems(recorders)
-        place = coordinators.claim(partial(_globals, engine, pid)) if groups else None
+        read = partial(_globals, engine, pid)
+        place = coordinators.claim(read) if groups else None
+        if place is not None:
+            groups = with_names(groups, coordinators.group_names(read))
         yield pid, (groups, problems, place)
+
+
+def with_names(
+    groups: Sequence[ProcessGroupFacts], names: Mapping[int, str]
+) -> tuple[ProcessGroupFacts, ...]:
+    """Groups that the program gave no description, with what an engine calls them."""
+    return tuple(
+        replace(group, description=printable(names[group.address]))
+        if group.address in names and not group.description
+        else group
+        for group in groups
+    )
 
 
 def _globals(engine: Any, pid: int, module: str, names: Sequence[str]) -> Sequence[PythonValue]:

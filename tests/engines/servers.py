@@ -61,7 +61,10 @@ def start(
     metadata.mkdir(parents=True, exist_ok=True)
     (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {_PLUGIN}\nVersion: 0.1\n")
     (metadata / "entry_points.txt").write_text(_ENTRY_POINTS)
-    folders = (plugin, HERE / "plugin", HERE.parent / "hangs" / "programs")
+    # By itself: beside it lie modules that are called like parts of the engines.
+    (plugin / "announce.py").unlink(missing_ok=True)
+    (plugin / "announce.py").symlink_to(HERE.parent / "hangs" / "programs" / "announce.py")
+    folders = (plugin, HERE / "plugin")
     environment = {**_quiet(), "PYTHONPATH": os.pathsep.join(map(str, folders)), **env}
     command, more = {"vllm": _vllm, "sglang": _sglang}[engine](ranks)
     words = (*command, str(model), "--host", "127.0.0.1", "--port", str(port), *options)

@@ -87,6 +87,21 @@ def test_a_local_of_the_programs_own_function_says_nothing() -> None:
     assert [one.group for one in report.collectives] == ["unknown group"]
 
 
+def test_an_engine_in_an_operation_of_its_own_names_the_group_by_its_coordinator() -> None:
+    function = "GroupCoordinator._all_reduce_out_place"
+    local = NamedValue(function=function, name="device_group", value=None, type="ProcessGroup", address=TP)
+    frames = (
+        b.native("shm_allreduce(long, at::Tensor&)"),
+        b.py("_CPUSHMDistributed.all_reduce", "/site-packages/vllm/distributed/cpu_communicator.py", 275),
+        b.py(function, "/site-packages/vllm/distributed/parallel_state.py", 750),
+        b.py("main", line=40),
+    )
+    spinning = b.running(100, frames=frames, named_values=(local,))
+    threads = [spinning, *(b.asleep(pid, seconds=7200) for pid in (101, 102, 103))]
+    (collective,) = analyze(evidence(*threads)).collectives
+    assert (collective.group, collective.backend, collective.missing) == ("tp", "shm", (1,))
+
+
 def test_work_that_is_waited_for_later_is_found_by_what_has_not_ended() -> None:
     work = (b.native("c10d::Work::wait(std::chrono::duration<long>)"), b.py("step"))
     groups = [recorded(group, 3) for group in grid()]

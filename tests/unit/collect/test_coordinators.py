@@ -48,3 +48,22 @@ def test_what_makes_no_sense_is_no_place(group: tuple[Any, Any]) -> None:
 
 def test_a_program_without_them_has_none() -> None:
     assert coordinators.claim(reader("other", {})) is None
+
+
+@pytest.mark.parametrize("module", [VLLM, SGLANG])
+def test_groups_are_called_what_their_coordinator_is(module: str) -> None:
+    known = {
+        "_TP.unique_name": "tp:0",
+        "_TP.device_group": {"type": "ProcessGroup", "address": 0x10},
+        "_TP.cpu_group": {"type": "ProcessGroup", "address": 0x20},
+        "_WORLD.unique_name": "world:0",
+        "_WORLD.device_group": {"type": "ProcessGroup", "address": 0x30},
+        "_WORLD.cpu_group": {"type": "ProcessGroup", "address": 0x30},  # one for both
+        "_PP.unique_name": None,
+        "_PP.device_group": {"type": "ProcessGroup", "address": 0x40},
+    }
+
+    def read(asked: str, names: Sequence[str]) -> list[Any]:
+        return [known.get(name) if asked == module else None for name in names]
+
+    assert coordinators.group_names(read) == {0x10: "tp:0", 0x20: "tp:0 (cpu)", 0x30: "world:0"}
