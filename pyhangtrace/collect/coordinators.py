@@ -3,8 +3,8 @@ coordinators of groups have it.
 
 vLLM and SGLang keep one object a group in the module dictionary of parallel_state (vllm/distributed 0.6 to 0.32,
 sglang/srt/distributed 0.4 to 0.5), with the own place (`rank_in_group`), the number of members (`world_size`), a name
-(`unique_name`: "tp:0") and two process groups of torch, one for tensors and one of gloo, which have no name of their own.
-A title says the places later, or not at all.
+(`unique_name`: "tp:0") and two process groups of torch, one for tensors and one of gloo, which have no name of their
+own. A title says the places later, or not at all.
 """
 
 from __future__ import annotations
