@@ -9,6 +9,7 @@ from pyhangtrace.analyze.fates import Judged
 from pyhangtrace.analyze.finding import Finding
 from pyhangtrace.analyze.holders import STALE_AFTER_S
 from pyhangtrace.analyze.progress import GOES_ON, SETTLED_S, Progress
+from pyhangtrace.analyze.requests import may_be_answered
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.analyze.steps import between
 from pyhangtrace.analyze.unseen import is_met_blind
@@ -84,6 +85,8 @@ def _for_the_verdict(scene: Scene, waits: dict[Key, Blocked], judged: Judged, fi
         return _until(_STEPS_S, window) if window < _STEPS_S and _may_work_in_steps(waits) else 0.0
     if finding.state is State.RUNNING and not finding.chain:
         return 0.0
+    if may_be_answered(scene, finding):
+        return _until(SETTLED_S, window)
     if finding.state is State.UNKNOWN and window < STALE_AFTER_S and _polls_for_a_file(waits):
         return _until(STALE_AFTER_S, window)
     asleep = _asleep(waits, finding)

@@ -13,6 +13,7 @@ from pyhangtrace.analyze.lost_work import settle_lost_work
 from pyhangtrace.analyze.outsiders import Wanted, wanted
 from pyhangtrace.analyze.patience import patience
 from pyhangtrace.analyze.phase import reads_files
+from pyhangtrace.analyze.requests import settle_requests
 from pyhangtrace.analyze.scene import Key, build_scene
 from pyhangtrace.analyze.sole_wakers import settle_sole_wakers
 from pyhangtrace.analyze.verdict import find
@@ -85,6 +86,7 @@ def _conclude(evidence: Evidence) -> tuple[Case, Finding]:
     scene = build_scene(evidence)
     waits = {key: wait for key in scene.thread_keys() if (wait := classify(scene, key)) is not None}
     waits = settle_fronts(scene, settle_tasks(scene, settle_sole_wakers(scene, waits)))
-    matched = match(scene, settle_bystanders(scene, settle_lost_work(scene, waits)))
+    waits = settle_requests(scene, settle_lost_work(scene, waits))
+    matched = match(scene, settle_bystanders(scene, waits))
     case = Case(scene=scene, matched=matched, judged=judge(scene, matched.waits))
     return case, find(scene, matched, case.judged)

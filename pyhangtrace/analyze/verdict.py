@@ -17,6 +17,7 @@ from pyhangtrace.analyze.finding import Case, Finding
 from pyhangtrace.analyze.hung import hung_verdict
 from pyhangtrace.analyze.naps_apart import naps_apart
 from pyhangtrace.analyze.progress import GOES_ON, SETTLED_S, Progress
+from pyhangtrace.analyze.requests import with_askers
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.analyze.servers import broken_part, looks_for_requests
 from pyhangtrace.analyze.services import LAUNCHER
@@ -40,7 +41,7 @@ from pyhangtrace.model.threads import ThreadSample
 def find(scene: Scene, matched: Matched, judged: Judged) -> Finding:
     """Makes the verdict."""
     case = Case(scene=scene, matched=matched, judged=judged)
-    return _withheld(case, _find(case, scene, matched, judged))
+    return _withheld(case, with_askers(case, _find(case, scene, matched, judged)))
 
 
 def _withheld(case: Case, finding: Finding) -> Finding:

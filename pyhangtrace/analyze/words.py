@@ -22,6 +22,7 @@ from pyhangtrace.analyze.states import FREEZER
 from pyhangtrace.model.kinds import Edge, Kind, Part, SourceState, State, WaitKind
 from pyhangtrace.model.quantities import size
 from pyhangtrace.model.ranks import fold
+from pyhangtrace.model.report import ANSWERS
 
 _PLAIN: dict[WaitKind, str] = {
     WaitKind.MUTEX: "a C mutex",
@@ -82,6 +83,8 @@ def ended_by(wait: Blocked) -> str | None:
         return "change the word and wake it"
     if wait.kind is WaitKind.POLL and wait.object.name == "signal":
         return "send the signal"
+    if wait.kind is WaitKind.POLL and (wait.object.name or "").startswith(ANSWERS):
+        return f"give the {wait.object.name}"
     if wait.kind is WaitKind.PIPE and wait.cause is Kind.IPC_PIPE_FULL:
         return "read from the pipe"
     if wait.kind is WaitKind.QUEUE and wait.call is not None:
@@ -168,6 +171,8 @@ def _waiting(case: Case, key: Key, wait: Blocked | None) -> str:
     thing = _PLAIN.get(wait.kind, wait.kind.value)
     if wait.kind in (WaitKind.POLL, WaitKind.SOCKET) and wait.object.name in ("signal", "connection"):
         thing = f"a {wait.object.name}"
+    if wait.kind is WaitKind.POLL and (wait.object.name or "").startswith(ANSWERS):
+        thing = wait.object.name or thing
     if wait.kind in (WaitKind.POLL, WaitKind.CONDITION) and wait.cause is Kind.LOCK_CYCLE:
         thing = _knot_of_tasks(wait.object.name or "")
     if wait.kind is WaitKind.JOIN and wait.holder is None:

@@ -91,7 +91,7 @@ def with_names(
     """Groups that the program gave no description, with what an engine calls them."""
     return tuple(
         replace(group, description=printable(names[group.address]))
-        if group.address in names and not group.description
+        if group.address is not None and group.address in names and not group.description
         else group
         for group in groups
     )

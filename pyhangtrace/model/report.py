@@ -266,6 +266,10 @@ class ReportProcess:
     tasks: tuple[ReportTask, ...] = ()
 
 
+#: How the name of what a server's event loop owes its clients begins.
+ANSWERS = "answers to"
+
+
 class WaitObject(msgspec.Struct, frozen=True, kw_only=True):
     """What is waited for; only what is known is set. `collective` is a collective's id."""
 

@@ -24,6 +24,32 @@ def test_who_waits_for_pages_is_not_idle_where_nobody_counted_them() -> None:
     assert report["verdict"]["state"] == "unknown"
 
 
+@pytest.mark.parametrize("name", ["vllm-all-reduce-gloo", "vllm-lost-answer", "sglang-all-reduce"])
+def test_who_has_taken_a_request_is_a_victim_of_the_parts_behind(name: str) -> None:
+    report, _ = judge_again(load(name))
+    (asking,) = [wait for wait in report["waits"] if wait["object"]["name"] == "answers to 1 request"]
+    assert asking["id"] in {victim["wait"] for victim in report["verdict"]["victims"]}
+    roles = {process["pid"]: process["role"] for process in report["processes"]}
+    assert roles[asking["pid"]] == "launcher"
+
+
+def test_a_request_that_nobody_is_at_makes_no_idle_server() -> None:
+    recorded, asked = load("vllm-idle"), load("vllm-lost-answer")
+    (request,) = [
+        task
+        for task in asked.evidence.looks[-1].tasks
+        if any(frame.function.endswith("AsyncLLM.generate") for frame in task.frames)
+    ]
+    loop = recorded.evidence.looks[-1].tasks[0]
+    lost = dataclasses.replace(request, pid=loop.pid, tid=loop.tid)
+    looks = tuple(dataclasses.replace(look, tasks=(*look.tasks, lost)) for look in recorded.evidence.looks)
+    report, _ = judge_again(
+        dataclasses.replace(recorded, evidence=dataclasses.replace(recorded.evidence, looks=looks))
+    )
+    assert report["verdict"]["state"] == "unknown"
+    assert "answers to 1 request" in report["verdict"]["summary"]
+
+
 def test_the_other_rank_would_be_an_innocent() -> None:
     recorded = load("sglang-load-event")
     rank0, rank1 = recorded.members["rank0"], recorded.members["rank1"]

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from pyhangtrace.model.kinds import Role, StackFrom, WaitKind
 from pyhangtrace.model.live import WakerNote
 from pyhangtrace.model.ranks import fold
-from pyhangtrace.model.report import Collective, Report, ReportProcess, ReportThread, Wait
+from pyhangtrace.model.report import ANSWERS, Collective, Report, ReportProcess, ReportThread, Wait
 from pyhangtrace.model.stacks import Frame
 from pyhangtrace.render.clean import clean
 from pyhangtrace.render.stacks import frame_label, python_frames
@@ -200,7 +200,8 @@ def wait_words(wait: Wait, report: Report, *, known: Collection[int] = ()) -> st
         alone = "," not in thing.name
         return f"waits for {clean(thing.name)}, which {'awaits itself' if alone else 'await each other'}"
     if wait.kind is WaitKind.POLL and not thing.path and not wait.holder:
-        return "waits for events"
+        asked = thing.name is not None and thing.name.startswith(ANSWERS)
+        return f"waits for {clean(thing.name)}" if asked and thing.name else "waits for events"
     if wait.kind is WaitKind.RENDEZVOUS:
         if thing.name == "connect":
             return f"waits for an answer of the store{f' at {clean(thing.path)}' if thing.path else ''}"
