@@ -129,19 +129,20 @@ def inherited(path):
 
 
 def upgrade(path):
-    """Two read, each by an open file of its own, and both ask to write."""
+    """Two read, each by an open file of its own, and both ask to write: once both read, or the first would get it."""
     ready, done = os.pipe()
     mine = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    fd = os.open(path, os.O_RDWR)
+    fcntl.fcntl(fd, F_OFD_SETLKW, whole(READ))
 
     def hold():
+        os.close(fd)
         fcntl.fcntl(mine, F_OFD_SETLKW, whole(READ))
         os.write(done, b"x")
 
     child("other", lambda: fcntl.fcntl(mine, F_OFD_SETLKW, whole(WRITE)), ready=hold)
     os.close(mine)
     os.read(ready, 1)
-    fd = os.open(path, os.O_RDWR)
-    fcntl.fcntl(fd, F_OFD_SETLKW, whole(READ))
     wait_in("waiter", lambda: fcntl.fcntl(fd, F_OFD_SETLKW, whole(WRITE)))
 
 
