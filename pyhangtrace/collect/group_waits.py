@@ -17,8 +17,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from pyhangtrace.collect import tensors
 from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
 from pyhangtrace.collect.memory import Read, cpp_string, of_process
+from pyhangtrace.collect.named_values import TENSOR_LOCALS
 from pyhangtrace.collect.procfs import printable, read_text
 from pyhangtrace.collect.resting import at_rest
 from pyhangtrace.model.groups import GroupWait, PendingOperation
@@ -65,12 +67,15 @@ SOURCE = "gloo memory"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Asked:
-    """One thread: whether it waits for keys, the condition it sleeps on in a Work, the address it tries to reach."""
+    """One thread: whether it waits for keys, the condition it sleeps on in a Work, the address it tries to reach, and
+    where the tensor is that it brings.
+    """
 
     tid: int
     keys: bool = False
     condition: int | None = None
     address: tuple[str, int] | None = None
+    tensor: int | None = None
 
 
 def group_waits_task(
@@ -89,7 +94,7 @@ def group_waits_task(
                 patience = min(until, time.monotonic() + _READ_S)
                 wait = with_keys(wait, memory, partial(_stack_pointer, path), until=patience)
             if asked.condition is not None:
-                wait = with_work(wait, memory, asked.condition)
+                wait = _with_tensor(with_work(wait, memory, asked.condition), memory, asked.tensor)
             if asked.address is not None:
                 host, port = asked.address
                 wait = _with_answer(wait, host, port, state.proc_root)
@@ -148,7 +153,16 @@ def _asked(sample: ThreadSample, address: tuple[str, int] | None) -> _Asked | No
         keys=keys,
         condition=lock.address if on_work and lock is not None else None,
         address=_own_address(sample) or address if connects else None,
+        tensor=_tensor(sample) if on_work else None,
     )
+
+
+def _tensor(sample: ThreadSample) -> int | None:
+    """The tensor that the innermost function of torch.distributed was given."""
+    for value in sample.named_values:
+        if TENSOR_LOCALS.get(value.function) == value.name and value.address is not None:
+            return value.address
+    return None
 
 
 def _own_address(sample: ThreadSample) -> tuple[str, int] | None:
@@ -290,6 +304,14 @@ def with_work(wait: GroupWait, memory: Read, condition: int) -> GroupWait:
         work = PendingOperation(op=op, backend=backend, sequence=sequence, source=SOURCE)
         return replace(wait, condition=condition, work=work, rank=rank, size=size)
     return wait
+
+
+def _with_tensor(wait: GroupWait, memory: Read, address: int | None) -> GroupWait:
+    """With the shape of what the thread brings, if it is in an operation that it was given just now."""
+    tensor = tensors.read(memory, address) if address is not None and wait.work is not None else None
+    if tensor is None or wait.work is None:
+        return wait
+    return replace(wait, work=replace(wait.work, inputs=(tensor.shape,), dtype=tensor.dtype))
 
 
 # -- addresses ---------------------------------------------------------------------------------------------------------

@@ -55,13 +55,23 @@ _HEIRS = {
     "Thread": ("Timer", "_MainThread", "_DummyThread", "_ExecutorManagerThread", "_QueueManagementThread"),
 }
 
-# Functions of torch.distributed.distributed_c10d whose only local of interest is the group.
+# Functions of torch.distributed.distributed_c10d of which the group is of interest, and what each member brings.
 _COLLECTIVES = (
     *("all_reduce", "all_reduce_coalesced", "all_gather", "all_gather_coalesced", "all_gather_object"),
     *("all_gather_into_tensor", "all_gather_single", "_all_gather_base", "barrier", "all_to_all"),
     *("all_to_all_single", "reduce_scatter", "reduce_scatter_tensor", "reduce_scatter_single"),
     *("_reduce_scatter_base", "broadcast_object_list", "gather_object", "scatter_object_list"),
 )
+
+# The local of these functions that is the tensor which each member brings to an operation.
+TENSOR_LOCALS = {
+    **dict.fromkeys(
+        ("all_reduce", "broadcast", "reduce", "gather", "all_gather", "send", "recv", "isend", "irecv"),
+        "tensor",
+    ),
+    **dict.fromkeys(("all_gather_into_tensor", "_all_gather_base"), "input_tensor"),
+    **dict.fromkeys(("reduce_scatter_tensor", "_reduce_scatter_base", "all_to_all_single"), "input"),
+}
 
 # Methods of the coordinators of groups of vLLM (0.6 to 0.32) and SGLang (0.4 to 0.5), distributed/parallel_state.py.
 _COORDINATED = (
@@ -124,6 +134,8 @@ _NAMED: dict[str, tuple[str, ...]] = {
 
 def _wanted() -> dict[str, tuple[str, ...]]:
     wanted = dict(_NAMED)
+    for function, local in TENSOR_LOCALS.items():
+        wanted[function] = (*wanted.get(function, ()), local)
     for (kind, method), names in _OBJECTS.items():
         for function in (f"{kind}.{method}", method):
             known = wanted.get(function, ())
