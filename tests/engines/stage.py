@@ -105,7 +105,7 @@ def _play(scene: Scene, scratch: Path, log: Path, stack: ExitStack) -> Played:
     if scene.serving is not None:
         servers.await_serving(server, port, deadline=deadline)
     for role, title in _TITLES.items():
-        if role in scene.roles:
+        if role in scene.roles or f"kill {role}" in (scene.serving or ()):
             pid = _titled(server.pid, title)
             members[role] = Member(role, pid, pid)
     started_s = time.monotonic() - started
