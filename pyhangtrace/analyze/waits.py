@@ -155,8 +155,8 @@ def _launching(scene: Scene, wait: Blocked) -> Blocked:
         return wait
     process = scene.processes.get(wait.key[0])
     is_launcher = process is not None and process.role is _LAUNCHER and wait.kind in _LAUNCHER_WAITS
-    if wait.cause is Kind.IPC_PIPE_FULL or (wait.call and wait.call.meaning is Meaning.SHARED_QUEUE_GET):
-        return wait  # its log, say, or an answer that is due: that is no wait for the end of whom it started
+    if wait.cause is Kind.IPC_PIPE_FULL:
+        return wait  # its log, say: that is no wait for whom it started
     if is_launcher or (wait.call is not None and wait.call.meaning is Meaning.LAUNCHER):
         return changed(wait, service=LAUNCHER)
     return wait

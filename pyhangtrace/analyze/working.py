@@ -79,6 +79,7 @@ _BEFORE_THE_NAP_S = 1.0
 def busy(case: Case, found: Sequence[Key]) -> Finding | None:
     """Somebody works while the others wait."""
     found = [key for key in found if not (_awaits_orders(case, key) or _gets_results(case, key))]
+    found = found or _awaits_answers(case)
     if not found:
         return None
     seed = found[0]
@@ -90,6 +91,21 @@ def busy(case: Case, found: Sequence[Key]) -> Finding | None:
     if wait.kind not in GROUP_KINDS and not _worth_naming(case, seed, end):
         return None
     return _straggling(case, State.BUSY, found, chain, case.judged.fate(end))
+
+
+def _awaits_answers(case: Case) -> list[Key]:
+    """Who has started workers and waits for what one of them, which works, is to put into a queue.
+
+    Beside workers that wait for orders that is all there is to it: while nobody works it is no wait in vain.
+    """
+    return [
+        key
+        for key, wait in sorted(case.waits.items())
+        if wait.service == LAUNCHER
+        and _gets(wait)
+        and wait.standing is Standing.FIRM
+        and case.judged.fate(key) is Fate.BUSY
+    ]
 
 
 def _awaits_orders(case: Case, key: Key) -> bool:

@@ -100,6 +100,16 @@ CASES = (
         facts=healthy("busy", "running", may_name=("worker",)),
     ),
     control(
+        "well-orders-of-clients",
+        "two workers without orders: the main thread waits for their answers, another one listens for clients",
+        program(
+            "orders_of_clients",
+            {"main": Waits.READ, "listener": Waits.ACCEPT, "worker0": Waits.ASLEEP, "worker1": Waits.ASLEEP},
+        ),
+        attach=("main", "worker0", "worker1"),
+        facts=healthy("idle"),
+    ),
+    control(
         "well-compute",
         "a process that computes and for which nobody waits",
         program("compute", {"main": Waits.RUNNING}),

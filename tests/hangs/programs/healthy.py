@@ -1,6 +1,7 @@
 """Programs that are well.
 
-usage: healthy.py serve|client|asyncio|accept|threads|pool|compute|pool_naps|pool_computes|steps|orders|fed_queue [PATH]
+usage: healthy.py serve|client|asyncio|accept|threads|pool|compute|pool_naps|pool_computes|steps|orders|
+       orders_of_clients|fed_queue [PATH]
 """
 
 import asyncio
@@ -169,6 +170,34 @@ def orders():
     answers.get()
 
 
+def orders_of_clients():
+    """The main thread hands on what workers have done, another one listens for what they are to do."""
+
+    def take(wanted, answers):
+        announce.die_with_parent()
+        while True:
+            answers.put(wanted.get())
+
+    context = multiprocessing.get_context("fork")
+    wanted, answers = context.Queue(), context.Queue()
+    workers = [context.Process(target=take, args=(wanted, answers)) for _ in range(2)]
+    for number, worker in enumerate(workers):
+        worker.start()
+        announce.member(f"worker{number}", worker.pid)
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def listen():
+        announce.member("listener")
+        while True:
+            listener.accept()[0].close()
+            wanted.put("go")
+
+    threading.Thread(target=listen, daemon=True).start()
+    announce.member("main")
+    while True:
+        answers.get()
+
+
 def compute():
     announce.member("main")
     compute_on()
@@ -193,6 +222,7 @@ WHAT = {
     "steps": steps,
     "fed_queue": fed_queue,
     "orders": orders,
+    "orders_of_clients": orders_of_clients,
 }
 
 WHAT[sys.argv[1]]()
