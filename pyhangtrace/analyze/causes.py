@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pyhangtrace.analyze.blocked import GROUP_KINDS, Blocked, Standing, awaits_key, weakest
 from pyhangtrace.analyze.fates import Fate
 from pyhangtrace.analyze.memory import THRASH_FAULTS_PER_S, major_faults_per_s
-from pyhangtrace.analyze.progress import Progress
+from pyhangtrace.analyze.progress import Progress, is_ready
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.analyze.states import THROTTLED_SHARE, throttled_share
 from pyhangtrace.model.kinds import Confidence, Kind, WaitKind
@@ -25,6 +25,7 @@ MISMATCHES = frozenset(
 _IPC = frozenset({WaitKind.PIPE, WaitKind.SOCKET, WaitKind.POLL})
 
 _SIGKILL = 9
+_BUSY_SHARE = 0.05
 
 
 def lead_of(scene: Scene, waits: Mapping[Key, Blocked], chain: Sequence[Key]) -> int | None:
@@ -106,7 +107,7 @@ def cause_of(scene: Scene, waits: Mapping[Key, Blocked], chain: Sequence[Key], l
     if end is Fate.BUSY and last is not None:
         return last.cause
     if end is Fate.MOVING:
-        return moving_cause(scene, chain[-1])
+        return moving_cause(scene, chain)
     for key in chain[lead:]:
         wait = waits.get(key)
         if wait is None:
@@ -150,10 +151,10 @@ def failure_recorded(scene: Scene, key: Key) -> bool:
     return bool(scene.exit_status(key)) or died_of_oom(scene, key[0])
 
 
-def moving_cause(scene: Scene, key: Key) -> Kind:
-    """What keeps somebody who moves."""
-    pid = key[0]
-    if busy_compiler(scene, pid) is not None:
+def moving_cause(scene: Scene, chain: Sequence[Key]) -> Kind:
+    """What keeps somebody who moves, at the end of a chain."""
+    pid = chain[-1][0]
+    if compiler_at_end(scene, chain) is not None:
         return Kind.COMPILE_RUNNING
     if (major_faults_per_s(scene, pid) or 0.0) > THRASH_FAULTS_PER_S:
         return Kind.MEMORY_THRASH
@@ -164,14 +165,31 @@ def moving_cause(scene: Scene, key: Key) -> Kind:
     return Kind.UNKNOWN
 
 
+def compiler_at_end(scene: Scene, chain: Sequence[Key]) -> int | None:
+    """The busiest compiler where a chain ends: at or below its last process, or the tools before that which run it."""
+    for number, (pid, _) in enumerate(reversed(chain)):
+        if number and not scene.is_compiler(pid):
+            return None
+        found = busy_compiler(scene, pid)
+        if found is not None:
+            return found
+    return None
+
+
 def busy_compiler(scene: Scene, pid: int) -> int | None:
-    """The busiest compiler at or below a process, None if none is on the CPU."""
-    busy = [
-        (scene.cpu_share(other), -other)
-        for other in (pid, *scene.descendants(pid))
-        if scene.is_compiler(other) and scene.cpu_share(other) > 0.05
-    ]
-    return -max(busy)[1] if busy else None
+    """The busiest compiler at or below a process; None if none is on the CPU, nor was in an earlier look.
+
+    A build starts one after the other: between two of them the tool that runs them stands for those that were seen.
+    """
+    below = [other for other in (pid, *scene.descendants(pid)) if scene.is_compiler(other)]
+    busy = [(scene.cpu_share(other), -other) for other in below if scene.cpu_share(other) > _BUSY_SHARE]
+    if busy:
+        return -max(busy)[1]
+    ran = any(
+        sample.pid in below and is_ready(sample) for look in scene.evidence.looks for sample in look.threads
+    )
+    left = [other for other in below if not scene.exited(other) and not scene.processes[other].gone]
+    return left[0] if ran and left else None
 
 
 def confidence_of(

@@ -7,7 +7,7 @@ from math import ceil
 
 from pyhangtrace.analyze.advice import debugged, for_cycle, for_end
 from pyhangtrace.analyze.blocked import CONNECT
-from pyhangtrace.analyze.causes import busy_compiler
+from pyhangtrace.analyze.causes import compiler_at_end
 from pyhangtrace.analyze.finding import Case, Finding
 from pyhangtrace.analyze.gpu_report import gpu_steps
 from pyhangtrace.analyze.nccl_absent import elsewhere
@@ -148,7 +148,7 @@ def _for_cause(case: Case, finding: Finding) -> list[str]:
             f"see that rank 0 runs and listens at {where} (ss -ltn there), and that this host can reach it"
         )
     elif finding.cause is Kind.COMPILE_RUNNING and end is not None:
-        compiler = busy_compiler(case.scene, end[0]) or end[0]
+        compiler = compiler_at_end(case.scene, finding.chain) or end[0]
         steps.append(f"wait for the compiler (pid {compiler}), or compile once before all ranks start")
     elif finding.cause is Kind.CPU_THROTTLED and pid is not None:
         process = case.scene.processes.get(pid)

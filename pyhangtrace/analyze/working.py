@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from pyhangtrace.analyze.blocked import GROUP_KINDS, Blocked, Standing, weakest
 from pyhangtrace.analyze.calls import Meaning, python_frames, recognise
-from pyhangtrace.analyze.causes import busy_compiler, cause_of, confidence_of, lead_of, symptom_of
+from pyhangtrace.analyze.causes import cause_of, compiler_at_end, confidence_of, lead_of, symptom_of
 from pyhangtrace.analyze.fates import Fate
 from pyhangtrace.analyze.finding import (
     Case,
@@ -154,7 +154,7 @@ def late(case: Case, found: Sequence[Key]) -> Finding | None:
         return None
     pid = end[0]
     share = sum(case.scene.cpu_share(other) for other in (pid, *case.scene.descendants(pid)))
-    if share >= 0.5 or busy_compiler(case.scene, pid) is not None:
+    if share >= 0.5 or compiler_at_end(case.scene, chain) is not None:
         return _straggling(case, State.BUSY, found, chain, Fate.MOVING)
     if not _waits_for_a_step(case.waits[seed]):
         return None
@@ -269,7 +269,7 @@ def _straggling(case: Case, state: State, found: Sequence[Key], chain: tuple[Key
     else:
         named = list(named_for(case, chain, lead, cause))
     named += other_missing(case, chain[0], chain, named)
-    compiler = busy_compiler(case.scene, chain[-1][0])
+    compiler = compiler_at_end(case.scene, chain)
     if compiler is not None and compiler not in {who.key[0] for who in named if who.key}:
         named.append(name_of(case, (compiler, compiler), Part.CULPRIT))
     confidence = confidence_of(case.waits, chain, (), end)

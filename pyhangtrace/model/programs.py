@@ -9,7 +9,7 @@ import re
 _COMPILER = re.compile(
     r"^((x86_64|aarch64)-linux-gnu-)?"
     r"(nvcc|cicc|ptxas|fatbinary|nvlink|cudafe\+\+|cc1|cc1plus|cc|c\+\+|gcc|g\+\+|clang|clang\+\+|as|ld|ld\.\w+|lld"
-    r"|mold|collect2|lto1|lto-wrapper|ninja|hipcc|icpx|rustc|triton-.*)(-?\d+(\.\d+)*)?$"
+    r"|mold|collect2|lto1|lto-wrapper|ninja|ccache|sccache|distcc|hipcc|icpx|rustc|triton-.*)(-?\d+(\.\d+)*)?$"
 )
 
 

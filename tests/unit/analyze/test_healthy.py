@@ -166,6 +166,25 @@ def test_compiler_below_a_rank_is_busy() -> None:
     assert [(who.rank, who.pid) for who in report.verdict.culprits] == [(1, 101), (None, 301)]
 
 
+def test_a_build_between_two_compilers_is_busy() -> None:
+    """One was on the CPU in an earlier look and is gone; the tool that runs them waits for the next."""
+    waiting = b.sleeper(101, syscall=b.WAIT4, args=(300, 0, 0, 0, 0, 0))
+    driver = b.sleeper(300, syscall=b.WAIT4, args=(302, 0, 0, 0, 0, 0), frames=())
+    processes = [
+        *b.ranks(2),
+        b.process(300, ppid=101, role=Role.COMPILER, comm="ninja"),
+        b.process(301, ppid=300, role=Role.COMPILER, comm="cc1plus", gone=True),
+    ]
+    common = (b.in_collective(100), waiting, b.moved(driver))
+    looks = (
+        b.look(b.in_collective(100), waiting, driver, b.running(301, frames=())),
+        *(b.look(*common, at=at) for at in (0.5, 1.0)),
+    )
+    report = analyze(b.evidence(processes, looks))
+    assert (report.verdict.state, report.verdict.cause) == (State.BUSY, Kind.COMPILE_RUNNING)
+    assert [(who.rank, who.pid) for who in report.verdict.culprits] == [(1, 101), (None, 300)]
+
+
 def test_mutex_whose_owner_works_is_not_hung() -> None:
     looks = b.twice(b.on_mutex(100, owner=201), b.running(100, 201))
     assert state_of(b.evidence([b.process(100)], looks)) in (State.BUSY, State.RUNNING)
