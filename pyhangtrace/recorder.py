@@ -267,7 +267,7 @@ def _progress_of(
         counts.append(
             CollectiveCount(
                 pid=group.pid,
-                group=group.description or group.name,
+                group=group.description or group.called or group.name,
                 before=begun.get((group.pid, group.name), 0),
                 after=group.begun,
                 passed_s=passed_s,

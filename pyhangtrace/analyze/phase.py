@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pyhangtrace.analyze.calls import path_has, python_frames, short
 from pyhangtrace.analyze.scene import Scene
-from pyhangtrace.model.logs import LogMark
+from pyhangtrace.model.logs import SHUTDOWN, LogMark
 from pyhangtrace.model.ranks import fold
 from pyhangtrace.model.report import PHASE_ENDED, Loading, Phase
 from pyhangtrace.model.stacks import Frame
@@ -138,7 +138,7 @@ def phase_of(scene: Scene) -> Phase | None:
         if phase is not None:
             ranks.setdefault(phase, []).append(rank)
     said = _by_log(scene.evidence.log_marks)
-    if not ranks:
+    if not ranks or (said is not None and said.name == SHUTDOWN):
         return said
     starting = [phase for phase in STARTING if phase in ranks]
     order = list(ranks)
@@ -192,8 +192,11 @@ def _ranks(ranks: list[int]) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {fold(ranks)}"
 
 
-def _by_log(marks: Iterable[LogMark]) -> Phase | None:
-    """The earliest of what several logs say: a rank that is late has not said more."""
+def _by_log(marks: Sequence[LogMark]) -> Phase | None:
+    """The earliest of what several logs say: a rank that is late has not said more. That of an end goes before all."""
+    ends = next((mark for mark in marks if mark.phase == SHUTDOWN), None)
+    if ends is not None:
+        return Phase(name=SHUTDOWN, detail=ends.detail, source="log")
     found = [mark for mark in marks if mark.phase in STARTING or mark.phase in ("compile", "serving")]
     if not found:
         return None

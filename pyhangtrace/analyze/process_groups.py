@@ -237,7 +237,11 @@ def _labels(facts: Iterable[ProcessGroupFacts], *, is_mpi: bool) -> dict[tuple[s
     """What the program calls each group, where it gave a name, else torch's number."""
     labels: dict[tuple[str, tuple[int, ...]], str] = {}
     for one in sorted(facts, key=lambda one: (one.name, one.ranks, one.pid)):
-        label = DEFAULT_GROUP if one.is_default and not is_mpi else one.description or f"group {one.name}"
+        label = (
+            DEFAULT_GROUP
+            if one.is_default and not is_mpi
+            else one.description or one.called or f"group {one.name}"
+        )
         labels.setdefault((one.name, one.ranks), label)
     return labels
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from pyhangtrace.collect import journal
 from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
-from pyhangtrace.model.logs import LogMark
+from pyhangtrace.model.logs import SHUTDOWN, LogMark
 
 LOG_MARKS_TASK = "log_marks"
 _TAIL = 64 << 10
@@ -77,6 +77,13 @@ PATTERNS = (
     _Pattern(
         "serving",
         r"The server is fired up and ready to roll|EngineCore waiting for work|Application startup complete",
+    ),
+    _Pattern(SHUTDOWN, r"EngineCore encountered a fatal error|Received sigquit from a child process"),
+    _Pattern(SHUTDOWN, r"Worker proc \S* died unexpectedly"),
+    _Pattern(
+        SHUTDOWN,
+        r"Worker proc \S*-(\d+) died unexpectedly \(exit code: (-?\d+)\)",
+        detail="worker {0} has died, exit code {1}",
     ),
 )
 _COMPILED = tuple((each, re.compile(each.pattern)) for each in PATTERNS)

@@ -88,10 +88,10 @@ def process_groups_task(
 def with_names(
     groups: Sequence[ProcessGroupFacts], names: Mapping[int, str]
 ) -> tuple[ProcessGroupFacts, ...]:
-    """Groups that the program gave no description, with what an engine calls them."""
+    """The groups with what an engine calls them."""
     return tuple(
-        replace(group, description=printable(names[group.address]))
-        if group.address is not None and group.address in names and not group.description
+        replace(group, called=printable(names[group.address]))
+        if group.address is not None and group.address in names
         else group
         for group in groups
     )

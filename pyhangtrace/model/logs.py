@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+#: The phase of a server that has noticed that a part of it is gone, and ends.
+SHUTDOWN = "shutdown"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogMark:

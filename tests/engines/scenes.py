@@ -225,6 +225,7 @@ SCENES: tuple[Scene, ...] = (
             cause=frozenset({"peer.exited", "worker.dead", "peer.oom_killed"}),
             culprit=("killed",),
         ),
+        "shutdown",
         "serving",
         None,
         serving=("kill detokenizer",),
@@ -243,14 +244,14 @@ SCENES: tuple[Scene, ...] = (
     _vllm(
         "worker-killed",
         "the worker of rank 1 was killed while it serves; the server notices and ends within seconds",
+        # Its parent may have waited for it already: then only the log tells.
         Facts(
-            state=frozenset({"hung", "ended", "unknown"}),
-            cause=frozenset({"peer.exited", "worker.dead", "peer.oom_killed"}),
-            culprit=("killed",),
-            confidence=None,
+            state=frozenset({"hung", "ended", "unknown", "running", "idle"}),
+            cause=frozenset({"peer.exited", "worker.dead", "peer.oom_killed", None}),
+            may_name=("killed",),
         ),
+        "shutdown",
         "serving",
-        None,
         serving=("kill rank1",),
         waits={"killed": Waits.ENDED},
         roles={role: _VLLM[role] for role in ("server", "engine", "rank0")},

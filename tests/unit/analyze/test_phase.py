@@ -106,6 +106,14 @@ def test_a_log_tells_how_far_it_is_and_what_stacks_do_not_tell() -> None:
     assert phase({0: serving, 1: serving}, log) == Phase(name="serving")
 
 
+def test_a_server_that_ends_is_told_by_its_log_whatever_its_parts_do() -> None:
+    serving = [b.py("worker_busy_loop", VLLM)]
+    ends = LogMark(pids=(100,), phase="shutdown", detail="worker 1 has died, exit code -9")
+    told = phase({0: serving}, LogMark(pids=(101,), phase="serving"), ends)
+    assert told is not None
+    assert told.words == "shutdown (worker 1 has died, exit code -9)"
+
+
 def test_the_verdict_says_it() -> None:
     capture = b.py("GPUModelRunner.capture_model", VLLM)
     late = b.asleep(103, seconds=3600)

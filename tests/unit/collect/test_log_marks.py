@@ -44,6 +44,14 @@ SHARDS = "Loading safetensors checkpoint shards:  {percent}% Completed | {done}/
         ("torch.compile takes 12.3 s in total", ("compile", True, None)),
         ("INFO: Warming up model done.", ("warm_up", True, None)),
         ("The server is fired up and ready to roll!", ("serving", False, None)),
+        (
+            "ERROR [multiproc_executor.py:315] Worker proc VllmWorker-1 died unexpectedly (exit code: -9), shutting",
+            ("shutdown", False, "worker 1 has died, exit code -9"),
+        ),
+        (
+            "Received sigquit from a child process. It usually means the child failed.",
+            ("shutdown", False, None),
+        ),
         ("step 3 of 4, loss 2.1", None),
     ],
 )

@@ -72,7 +72,7 @@ def test_operations_of_a_group_that_is_gone_are_left_out() -> None:
 
 
 def test_a_group_without_a_description_is_called_as_torch_calls_it() -> None:
-    groups = (group(0), group(0, "7", description="tp"), group(0, "9"))
+    groups = (group(0), group(0, "7", description="tp"), group(0, "9", called="tp:0"))
     config = pickle.loads(dumps(evidence(recorder(0, operation(1)), groups=groups))["fr_0"])["pg_config"]
     assert {name: each["desc"] for name, each in config.items()} == {
         "0": "default_pg",
