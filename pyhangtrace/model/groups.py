@@ -32,8 +32,9 @@ class ProcessGroupFacts:
     """A process group of torch.distributed, as the memory of one of its members describes it.
 
     `name` is torch's own ("0", "1", a hash), `description` what the program told torch to call it ("default_pg", "tp"),
-    `called` what an engine calls it elsewhere ("tp:0"), `address` that of the Python object, `ranks` are the global ranks in order of their ranks in the group, `rank` is the own
-    global one. `recorded`: its operations are known; `begun` is the number of the last collective (0: none yet).
+    `called` what an engine calls it elsewhere ("tp:0"), `address` that of the Python object, `ranks` are the global
+    ranks in order of their ranks in the group, `rank` is the own global one. `recorded`: its operations are known;
+    `begun` is the number of the last collective (0: none yet).
     Of a communicator of MPI `awaits` are (rank, tag) of messages expected; -1 is any rank, tags below -1 are those of
     collectives.
     """
