@@ -67,6 +67,7 @@ _PROBE_WINDOW_S = 0.5  # probes slow the system calls of the whole machine a lit
 _WEIGH_S = 0.4
 _SHM_S = 0.2
 _READS_S = 0.2  # between the looks at files that are being loaded
+_MORE_READS_S = 0.8  # where none of them has come any further, and a disk gives something all the same
 _LOGS_S = 0.3
 _GROUPS_S = 1.0
 _NCCL_S = 1.0
@@ -442,6 +443,8 @@ class _Run:
         members = self.found.living(self.found.group.members)
         reads = loading.Watch(self.reader, mappings, members, deadline_s=self._left(_SHM_S))
         time.sleep(_READS_S)
+        if any((process.read_bytes_in_window or 0) > 0 for process in self._evidence().processes):
+            reads.patience_s = _MORE_READS_S
         return reads
 
     def _finish_probes(self, window: probes.ProbeRun) -> None:

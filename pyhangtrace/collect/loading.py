@@ -154,6 +154,7 @@ class Watch:
         self._mapped = {pid: list(mappings) for pid, mappings in mapped.items()}
         self._pids = list(pids)
         self.seconds: float | None = None  # between the looks, once there are two
+        self.patience_s = 0.0  # for how much longer to look where no file has come any further
         self._before, paths = self._look(deadline_s)
         # Of a file that several have, one is enough to ask through.
         seen: set[str] = set()
@@ -169,7 +170,16 @@ class Watch:
         self._began = time.monotonic()
 
     def finish(self, *, deadline_s: float) -> tuple[LoadedFile, ...]:
-        """All files of the sets, by path."""
+        """All files of the sets, by path. The page cache gets what is read ahead in pieces: of a slow disk one may take
+        longer than the time between two looks.
+        """
+        found = self._files(deadline_s)
+        if self.patience_s > 0 and found and not any(map(_came_further, found)):
+            time.sleep(self.patience_s)
+            found = self._files(deadline_s)
+        return found
+
+    def _files(self, deadline_s: float) -> tuple[LoadedFile, ...]:
         after, _ = self._look(deadline_s)
         self.seconds = round(time.monotonic() - self._began, 4)
         cached: dict[Key, tuple[str, int, int | None]] = {}
@@ -222,3 +232,8 @@ class Watch:
         return self._reader.run(
             SHARDS_TASK, list(asked), (asked, deadline_s * 0.8, only), deadline_s=deadline_s
         ).values
+
+
+def _came_further(file: LoadedFile) -> bool:
+    grown = (file.cached_after or 0) > (file.cached_before or 0)
+    return grown or any(end > start for _, start, end in file.positions)

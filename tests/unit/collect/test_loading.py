@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from pyhangtrace.collect import loading, maps
 from pyhangtrace.collect.guarded import GuardedReader
 from pyhangtrace.collect.tasks import TASKS
@@ -52,6 +54,26 @@ def test_positions_move_and_siblings_are_found(tmp_path: Path) -> None:
     assert all(file.size == SIZE for file in found)
     # Just written, so all of it is in the page cache, where the kernel can tell (Linux 6.5).
     assert {file.cached_after for file in found} <= {SIZE, None}
+
+
+def test_what_comes_in_pieces_is_looked_at_for_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [path] = shards(tmp_path, 1)
+    with program(_READS, str(path)) as child, GuardedReader(TASKS) as reader:
+        watch = loading.Watch(reader, {}, [child.pid], deadline_s=10)
+        watch.patience_s = 1.0
+
+        def read_on(_: float) -> None:
+            assert child.stdin is not None
+            assert child.stdout is not None
+            child.stdin.write("5\n")
+            child.stdin.flush()
+            assert child.stdout.readline() == "read\n"
+
+        monkeypatch.setattr(loading.time, "sleep", read_on)
+        [found] = watch.finish(deadline_s=10)
+    assert found.positions == ((child.pid, 0, 5 * MIB),)
 
 
 _MAPS = """
