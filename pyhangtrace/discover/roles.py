@@ -311,7 +311,10 @@ def _outlived_ranks(group: Group, table: ProcessTable, result: dict[int, Identit
     if all(table[pid].forked for pid in ranks):
         return
     for pid in ranks:
-        if table[pid].forked and table[pid].ppid not in result:
+        parent = table.get(table[pid].ppid)
+        # Who forked it ran under its name, and would be its parent still.
+        orphan = parent is None or (parent.pid not in result and parent.comm != table[pid].comm)
+        if table[pid].forked and orphan:
             identity = result[pid]
             identity.role, identity.forked_from_rank = Role.OTHER, agreed_rank(identity)
             identity.claims.clear()

@@ -574,3 +574,33 @@ def test_shells_that_run_nothing_but_us_belong_to_us() -> None:
     assert job.wrappers(12, host.table, host) == (11,)
     host.add(13, 11, "cat")
     assert job.wrappers(12, host.table, host) == ()
+
+
+FORKED = 0x40  # PF_FORKNOEXEC
+
+
+def _with_rank(rank: int) -> dict[str, str]:
+    return {"RANK": str(rank), "WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+
+
+def test_what_an_ended_rank_has_forked_is_no_rank(host: Host) -> None:
+    host.add(100, 50, "python", "train.py", **_with_rank(0))
+    host.add(101, 1, "python", "train.py", flags=FORKED, **_with_rank(1))  # of one that has ended
+    host.add(102, 50, "python", "train.py", **_with_rank(2))
+    found = host.roles(100)
+    assert ranks(found) == {100: 0, 102: 2}
+    assert (found[101].role, found[101].forked_from_rank) == (Role.OTHER, 1)
+
+
+def test_ranks_that_were_all_forked_stay_ranks_when_who_forked_them_is_gone(host: Host) -> None:
+    for rank in range(3):
+        host.add(100 + rank, 1, "python", "train.py", flags=FORKED, **_with_rank(rank))
+    assert ranks(host.roles(100)) == {100: 0, 101: 1, 102: 2}
+
+
+def test_a_forked_rank_whose_maker_lives_stays_one(host: Host) -> None:
+    host.add(90, 50, "python", "launch.py")
+    host.add(100, 50, "python", "train.py", **_with_rank(0))
+    host.add(101, 90, "python", "launch.py", flags=FORKED, **_with_rank(1))
+    host.add(102, 90, "python", "launch.py", flags=FORKED, **_with_rank(2))
+    assert ranks(host.roles(100)) == {100: 0, 101: 1, 102: 2}
