@@ -24,6 +24,7 @@ from tests.hangs.processes import (
     Announcements,
     Member,
     NotReached,
+    await_gone,
     await_reached,
     descendants,
     end_sessions,
@@ -248,6 +249,7 @@ def _do(
         # Its command line goes with it, and its rank.
         members["killed"] = Member("killed", member.pid, member.tid)
         os.kill(member.pid, signal.SIGKILL)
+        await_gone([member.pid])
     else:
         raise ValueError(step)
 
@@ -257,7 +259,7 @@ def harm_done(stage: Played) -> list[str]:
     harm = []
     for role, member in stage.members.items():
         wanted, fields = stage.scene.waits.get(role), stat_fields(member.pid, member.tid)
-        if wanted is Waits.ENDED:
+        if role == "killed":
             continue
         if fields is None or fields[0] in "ZX":
             harm.append(f"{role} has ended meanwhile")
