@@ -12,7 +12,8 @@ from pyhangtrace.analyze.causes import exit_cause
 from pyhangtrace.analyze.finding import Case, Finding, name_of
 from pyhangtrace.analyze.progress import GOES_ON
 from pyhangtrace.analyze.scene import Key, Scene
-from pyhangtrace.model.kinds import Confidence, Part, Role, State
+from pyhangtrace.model.kinds import Confidence, Kind, Part, Role, State
+from pyhangtrace.model.logs import SHUTDOWN
 from pyhangtrace.model.processes import ProcessFacts
 from pyhangtrace.model.threads import ThreadSample
 
@@ -29,7 +30,9 @@ _AT_A_BATCH = frozenset(
 
 
 def broken_part(case: Case) -> Finding | None:
-    """A part of a server that is stopped, or has ended, while nobody waits for it in particular."""
+    """A part of a server that is stopped, or has ended, while nobody waits for it in particular; or that has ended by
+    what the server's own log says.
+    """
     scene = case.scene
     parts = [process for _, process in sorted(scene.processes.items()) if _is_part(process)]
     for process in parts:
@@ -55,6 +58,9 @@ def broken_part(case: Case) -> Finding | None:
                 named=(name_of(case, (process.pid, 0), Part.CULPRIT),),
                 settled=True,
             )
+    if any(mark.phase == SHUTDOWN for mark in scene.evidence.log_marks):
+        # Whoever has waited for a process leaves nothing of it to be seen.
+        return Finding(state=State.ENDED, cause=Kind.PEER_EXITED, confidence=Confidence.LIKELY, settled=True)
     return None
 
 

@@ -20,6 +20,7 @@ from pyhangtrace.analyze.slow_storage import read_from_disk
 from pyhangtrace.analyze.spinning import loop_of
 from pyhangtrace.analyze.states import FREEZER
 from pyhangtrace.model.kinds import Edge, Kind, Part, SourceState, State, WaitKind
+from pyhangtrace.model.logs import SHUTDOWN
 from pyhangtrace.model.quantities import size
 from pyhangtrace.model.ranks import fold
 from pyhangtrace.model.report import ANSWERS
@@ -342,6 +343,10 @@ def _sentence(case: Case, finding: Finding) -> str:
         key = finding.named[0].key
         return f"{_capital(who(case, key))} {ended(case, key)}, a part of the server."
     if finding.state is State.ENDED:
+        mark = next((mark for mark in case.scene.evidence.log_marks if mark.phase == SHUTDOWN), None)
+        if mark is not None:
+            what = f": {mark.detail}" if mark.detail else ""
+            return f"A part of the server has ended, as its own log says{what}. The rest of it ends, too."
         return "The job has ended and nobody waits for it."
     if finding.state is State.RUNNING:
         return "The job moves, and nobody is known to be late."

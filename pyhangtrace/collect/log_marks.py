@@ -82,6 +82,11 @@ PATTERNS = (
     _Pattern(SHUTDOWN, r"Worker proc \S* died unexpectedly"),
     _Pattern(
         SHUTDOWN,
+        r"Subprocess \S+ \(pid=(\d+)\) crashed with exit code (-?\d+)",
+        detail="pid {0} has died, exit code {1}",
+    ),
+    _Pattern(
+        SHUTDOWN,
         r"Worker proc \S*-(\d+) died unexpectedly \(exit code: (-?\d+)\)",
         detail="worker {0} has died, exit code {1}",
     ),

@@ -220,10 +220,11 @@ SCENES: tuple[Scene, ...] = (
     _sglang(
         "detokenizer-killed",
         "the detokenizer was killed; the server notices and ends within seconds",
+        # Its parent may have waited for it already: then only the log tells.
         Facts(
             state=frozenset({"hung", "ended", "unknown"}),
             cause=frozenset({"peer.exited", "worker.dead", "peer.oom_killed"}),
-            culprit=("killed",),
+            may_name=("killed",),
         ),
         "shutdown",
         "serving",
@@ -245,8 +246,8 @@ SCENES: tuple[Scene, ...] = (
         "the worker of rank 1 was killed while it serves; the server notices and ends within seconds",
         # Its parent may have waited for it already: then only the log tells.
         Facts(
-            state=frozenset({"hung", "ended", "unknown", "running", "idle"}),
-            cause=frozenset({"peer.exited", "worker.dead", "peer.oom_killed", None}),
+            state=frozenset({"hung", "ended", "unknown"}),
+            cause=frozenset({"peer.exited", "worker.dead", "peer.oom_killed"}),
             may_name=("killed",),
         ),
         "shutdown",

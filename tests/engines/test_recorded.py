@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 
+from pyhangtrace.model.logs import LogMark
 from tests.engines.board import in_short
 from tests.engines.recorded import judge_again, load, names
 from tests.hangs.judge import Outcome
@@ -31,6 +32,17 @@ def test_who_has_taken_a_request_is_a_victim_of_the_parts_behind(name: str) -> N
     assert asking["id"] in {victim["wait"] for victim in report["verdict"]["victims"]}
     roles = {process["pid"]: process["role"] for process in report["processes"]}
     assert roles[asking["pid"]] == "launcher"
+
+
+def test_a_server_whose_log_tells_the_end_of_a_part_has_ended() -> None:
+    recorded = load("vllm-idle")
+    mark = LogMark(pids=(1,), phase="shutdown", detail="worker 1 has died, exit code -9")
+    report, _ = judge_again(
+        dataclasses.replace(recorded, evidence=dataclasses.replace(recorded.evidence, log_marks=(mark,)))
+    )
+    verdict = report["verdict"]
+    assert (verdict["state"], verdict["cause"], verdict["culprits"]) == ("ended", "peer.exited", [])
+    assert "worker 1 has died, exit code -9" in verdict["summary"]
 
 
 def test_a_request_that_nobody_is_at_makes_no_idle_server() -> None:
