@@ -152,7 +152,11 @@ def other_missing(case: Case, seed: Key, chain: Sequence[Key], named: Sequence[N
             key in case.waits and case.waits[key].kind in GROUP_KINDS for key in path
         ):
             continue
-        found.extend(named_for(case, (seed, *path), 1, Kind.UNKNOWN)[:1])
+        (named_one, *_) = named_for(case, (seed, *path), 1, Kind.UNKNOWN)
+        if fate is Fate.BUSY and case.judged.fate(seed).hung:
+            # Who works may come yet, or spin until the one comes that hangs.
+            named_one = replace(named_one, part=Part.PARTY)
+        found.append(named_one)
         known.add(target[0])
     return tuple(found)
 

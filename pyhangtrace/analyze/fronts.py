@@ -8,7 +8,7 @@ from pyhangtrace.analyze.blocked import Blocked, Standing, changed, weakest
 from pyhangtrace.analyze.crowds import Siblings
 from pyhangtrace.analyze.outside import works_itself
 from pyhangtrace.analyze.scene import Key, Scene
-from pyhangtrace.analyze.services import LAUNCHER
+from pyhangtrace.analyze.services import LAUNCHER, does_work
 from pyhangtrace.model.kinds import Confidence, Edge, WaitKind
 
 _AWAITS_OTHERS = frozenset(
@@ -28,7 +28,14 @@ def front(scene: Scene, waits: Mapping[Key, Blocked], pid: int) -> Key:
     passive = waits[main].standing is Standing.IDLE and waits[main].kind in _AWAITS_OTHERS
     if not passive and waits[main].service is None:
         return main
-    working = [key for key in keys[1:] if waits[key].standing is Standing.RUNNING and scene.works(key)]
+    # A loop of a library that serves the group runs now and then, whatever becomes of the work.
+    working = [
+        key
+        for key in keys[1:]
+        if waits[key].standing is Standing.RUNNING
+        and scene.works(key)
+        and does_work(waits[key].service, busy=True)
+    ]
     if working:
         return working[0]
     return main

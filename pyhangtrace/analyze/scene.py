@@ -12,7 +12,7 @@ from pyhangtrace.analyze.openmp import Place
 from pyhangtrace.analyze.progress import is_ready
 from pyhangtrace.analyze.readings import Reading, read
 from pyhangtrace.analyze.rests import at_rest, completed, in_passing
-from pyhangtrace.analyze.services import service_of
+from pyhangtrace.analyze.services import does_work, service_of
 from pyhangtrace.model import syscalls
 from pyhangtrace.model.evidence import Evidence
 from pyhangtrace.model.groups import GroupWait
@@ -228,7 +228,7 @@ def build_scene(evidence: Evidence) -> Scene:
     for key in sorted(alive, key=lambda key: (key[0], key[1] != key[0], key[1])):
         threads.setdefault(key[0], []).append(key)
         by_tid.setdefault(key[1], key)
-        if services[key] is None or key in at_work:
+        if does_work(services[key], busy=key in at_work):
             workers.setdefault(key[0], []).append(key)
     return Scene(
         evidence=evidence,

@@ -60,6 +60,28 @@ _BY_NAME: tuple[tuple[str, str], ...] = (
 
 _MONITOR = "engine monitor"
 
+# Of these none ever does a piece of the program's own work, however often one is met on the CPU: they move bytes, look
+# at the clock or after other processes.
+_NO_WORK = frozenset(
+    {
+        "gloo loop",
+        "store server",
+        "nccl watchdog",
+        "nccl heartbeat",
+        "nccl ras",
+        "elastic agent",
+        "allocator",
+        "resource tracker",
+        "tqdm monitor",
+    }
+)
+
+
+def does_work(service: str | None, *, busy: bool) -> bool:
+    """Whether a thread that serves this, or nothing, may do somebody's work; who serves does so while it is `busy`."""
+    return service is None or (busy and service not in _NO_WORK)
+
+
 # Python function (any frame), end of its file, what the thread serves.
 _BY_FRAME: tuple[tuple[str, str, str], ...] = (
     ("_feed", "multiprocessing/queues.py", "queue feeder"),

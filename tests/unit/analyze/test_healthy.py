@@ -427,6 +427,16 @@ def test_rank_whose_autograd_thread_works_is_not_hung() -> None:
     assert state_of(evidence) is State.BUSY
 
 
+def test_a_loop_of_gloo_on_the_cpu_is_no_work_of_a_rank_that_waits_for_an_event() -> None:
+    lock = b.LockFacts(kind="condition", address=1, uaddr=2, op=9, value=0)
+    frames = (b.py("Condition.wait", b.THREADING), b.py("Event.wait", b.THREADING), b.py("main"))
+    main = b.sleeper(101, lock=lock, frames=frames)
+    loop = b.running(101, 201, comm="gloo_tcp_loop", frames=(b.native("epoll_wait"),))
+    report = analyze(b.evidence(b.ranks(2), b.twice(b.in_collective(100), main, loop)))
+    assert report.verdict.state is State.HUNG
+    assert [(who.rank, who.tid) for who in report.verdict.culprits] == [(1, 101)]
+
+
 def test_rank_that_spins_in_the_driver_is_undecided() -> None:
     frames = (
         b.native("", "/usr/lib/libcuda.so.1"),
