@@ -16,6 +16,7 @@ from pyhangtrace.analyze.fates import Fate, Judged
 from pyhangtrace.analyze.finding import Case, Finding
 from pyhangtrace.analyze.hung import hung_verdict
 from pyhangtrace.analyze.naps_apart import naps_apart
+from pyhangtrace.analyze.orders import handed_on
 from pyhangtrace.analyze.progress import GOES_ON, SETTLED_S, Progress
 from pyhangtrace.analyze.requests import with_askers
 from pyhangtrace.analyze.scene import Key, Scene
@@ -24,7 +25,6 @@ from pyhangtrace.analyze.services import LAUNCHER
 from pyhangtrace.analyze.slow_storage import reading, slow_reads
 from pyhangtrace.analyze.working import (
     busy,
-    handed_on,
     is_idle,
     late,
     may_poll,

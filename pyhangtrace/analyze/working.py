@@ -18,10 +18,10 @@ from pyhangtrace.analyze.finding import (
     other_missing,
     victims_of,
 )
+from pyhangtrace.analyze.orders import awaiting_answers, awaits_orders, gets_results
 from pyhangtrace.analyze.outside import keeps_time
 from pyhangtrace.analyze.progress import GOES_ON, SETTLED_S, Progress
 from pyhangtrace.analyze.scene import Key
-from pyhangtrace.analyze.services import LAUNCHER, POOL_MANAGER
 from pyhangtrace.analyze.states import throttled_share
 from pyhangtrace.analyze.unseen import tells
 from pyhangtrace.model.kinds import Confidence, Edge, Kind, Part, Role, State, WaitKind
@@ -56,9 +56,6 @@ _OF_SOMEBODY = frozenset(
 # Locks of one process, of which nobody keeps the others out while he waits for work.
 _KEPT_OUT = frozenset({WaitKind.MUTEX, WaitKind.RWLOCK, WaitKind.PYTHON_LOCK})
 
-# Locks that go from hand to hand: to wait for one, twice, is no wait for work.
-_HANDED_ON = frozenset({WaitKind.MUTEX, WaitKind.RWLOCK, WaitKind.PYTHON_LOCK, WaitKind.FILE_LOCK})
-
 # Waits for somebody to come to an end, or to a place where the others are already.
 _FOR_THE_END = frozenset(
     {
@@ -78,8 +75,8 @@ _BEFORE_THE_NAP_S = 1.0
 
 def busy(case: Case, found: Sequence[Key]) -> Finding | None:
     """Somebody works while the others wait."""
-    found = [key for key in found if not (_awaits_orders(case, key) or _gets_results(case, key))]
-    found = found or _awaits_answers(case)
+    found = [key for key in found if not (awaits_orders(case, key) or gets_results(case, key))]
+    found = found or awaiting_answers(case)
     if not found:
         return None
     seed = found[0]
@@ -91,50 +88,6 @@ def busy(case: Case, found: Sequence[Key]) -> Finding | None:
     if wait.kind not in GROUP_KINDS and not _worth_naming(case, seed, end):
         return None
     return _straggling(case, State.BUSY, found, chain, case.judged.fate(end))
-
-
-def _awaits_answers(case: Case) -> list[Key]:
-    """Who has started workers and waits for what one of them, which works, is to put into a queue.
-
-    Beside workers that wait for orders that is all there is to it: while nobody works it is no wait in vain.
-    """
-    return [
-        key
-        for key, wait in sorted(case.waits.items())
-        if wait.service == LAUNCHER
-        and _gets(wait)
-        and wait.standing is Standing.FIRM
-        and case.judged.fate(key) is Fate.BUSY
-    ]
-
-
-def _awaits_orders(case: Case, key: Key) -> bool:
-    """Reads what the program that started it has to say: that one is in no hurry to say it. Nor are its brothers, who
-    were forked with the same queue, nor is who has it to read before its turn comes.
-    """
-    wait = case.waits[key]
-    if case.scene.who.rank(key[0]) is not None or not wait.targets:
-        return False
-    if wait.kind is WaitKind.SEMAPHORE and wait.holder is not None:
-        return _gets(wait) and wait.targets != (key,) and _reads_orders(case, wait.targets[0])
-    return _reads_orders(case, key)
-
-
-def _reads_orders(case: Case, key: Key) -> bool:
-    wait = case.waits.get(key)
-    if wait is None or wait.kind not in (WaitKind.PIPE, WaitKind.POLL):
-        return False
-    if wait.cause is not Kind.IPC_PEER_SILENT or not wait.targets:
-        return False
-    above = [pid for pid, _ in wait.targets if key[0] in case.scene.descendants(pid)]
-    if not _gets(wait):
-        return len(above) == len(wait.targets)
-    brothers = {pid for each in above for pid in case.scene.descendants(each)}
-    return bool(above) and all(pid in above or pid in brothers for pid, _ in wait.targets)
-
-
-def _gets(wait: Blocked) -> bool:
-    return wait.call is not None and wait.call.meaning is Meaning.SHARED_QUEUE_GET
 
 
 def _worth_naming(case: Case, seed: Key, end: Key) -> bool:
@@ -449,60 +402,6 @@ def _naps_unseen(case: Case, key: Key) -> bool:
         return False
     told = sample.stack_complete or any(python_frames(sample.frames))
     return sample.nap_unread or (sample.moved and not told)
-
-
-def handed_on(case: Case) -> bool:
-    """Whether somebody who waits for what another one has, or does for him, was given it between the looks, and waits
-    for it again: a program at work, however short its steps are, while its threads nap in between. So is one that waits
-    for pieces of work which somebody is at.
-    """
-    return any(
-        case.scene.is_member(key[0])
-        and (_was_given(case, wait) or _is_worked_for(case, wait) or _had_a_permit(wait))
-        for key, wait in case.waits.items()
-    )
-
-
-def _was_given(case: Case, wait: Blocked) -> bool:
-    if wait.progress is not Progress.MOVING or wait.standing is not Standing.FIRM:
-        return False
-    if wait.service is None and (
-        wait.kind in _HANDED_ON or wait.cause in (Kind.IPC_PIPE_FULL, Kind.WORKER_STUCK)
-    ):
-        return True
-    # Nothing but what another one of the job has sent ends a read without a timeout.
-    reads = wait.kind in (WaitKind.PIPE, WaitKind.SOCKET) and wait.cause is Kind.IPC_PEER_SILENT
-    told = reads and wait.service in (None, LAUNCHER, POOL_MANAGER) and not wait.ends_by_itself
-    return told and bool(wait.targets) and all(case.scene.is_member(pid) for pid, _ in wait.targets)
-
-
-def _had_a_permit(wait: Blocked) -> bool:
-    """Of a semaphore, which records nobody: whoever gave it is at work, as is who took it and wants the next."""
-    between = wait.kind is WaitKind.SEMAPHORE and wait.progress is Progress.MOVING
-    return between and wait.service is None and not wait.ends_by_itself
-
-
-def _is_worked_for(case: Case, wait: Blocked) -> bool:
-    asked = wait.service is None and _of_pool(wait) and wait.standing is Standing.FIRM
-    return asked and case.judged.fate(wait.key) in (Fate.MOVING, Fate.SHORT, Fate.BUSY)
-
-
-def _of_pool(wait: Blocked) -> bool:
-    return wait.call is not None and wait.call.meaning is Meaning.POOL_RESULT
-
-
-def _gets_results(case: Case, key: Key) -> bool:
-    """Waits for pieces of work of a pool of which some have come between the looks: of those who are at the others
-    nobody is late.
-    """
-    return _of_pool(case.waits[key]) and any(
-        wait.service == POOL_MANAGER
-        and wait.kind is WaitKind.PIPE
-        and wait.cause is Kind.IPC_PEER_SILENT
-        and wait.progress is Progress.MOVING
-        for other, wait in case.waits.items()
-        if other[0] == key[0]
-    )
 
 
 def movers(case: Case) -> list[Key]:
