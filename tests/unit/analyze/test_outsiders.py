@@ -7,7 +7,7 @@ from dataclasses import replace
 from pyhangtrace.analyze import analyze, outsiders_wanted
 from pyhangtrace.model.evidence import Evidence
 from pyhangtrace.model.kinds import FdKind, Role, State
-from pyhangtrace.model.open_files import FdFacts, FileLock
+from pyhangtrace.model.open_files import FdFacts, FileLock, Holder
 from pyhangtrace.model.threads import ThreadSample
 from tests.unit.analyze import builders as b
 
@@ -98,3 +98,27 @@ def test_nothing_is_idle_that_a_file_lock_keeps_of_one_that_was_not_looked_at() 
     ]
     evidence = seen(*young, locks=locks, outside=(200,))
     assert analyze(evidence).verdict.state is State.UNKNOWN
+
+
+def _script(*, group: int) -> Evidence:
+    """The job has a lock by the open file of 200, who took it; 300 wants it, in a process group of its own or not."""
+    lock = replace(
+        held(1, 200, 300), holders=(Holder(pid=200, fd=3, mode="rw"), Holder(pid=100, fd=3, mode="rw"))
+    )
+    evidence = seen(
+        flock(300, inode=1), locks=[lock], outside=(200, 300), others=(b.asleep(100, seconds=900),)
+    )
+    processes = [
+        replace(process, pgid=group if process.pid == 300 else 7, sid=7) for process in evidence.processes
+    ]
+    return replace(evidence, processes=tuple(processes))
+
+
+def test_who_wants_a_lock_that_a_command_of_the_same_script_keeps_is_of_one_job() -> None:
+    assert outsiders_wanted(_script(group=7)).partners == (300,)
+    assert outsiders_wanted(_script(group=8)).partners == ()
+
+
+def test_who_queues_for_a_lock_of_the_job_is_looked_at() -> None:
+    evidence = seen(locks=[held(1, 100, 300)], others=(b.asleep(100, seconds=900),))
+    assert outsiders_wanted(evidence).pids == (300,)

@@ -172,6 +172,27 @@ def test_who_asks_for_a_lease_is_queued_without_a_file() -> None:
     assert (lock.kind, lock.pid, lock.inode, lock.waiters) == ("lease", 31600, 2148527, (31599,))
 
 
+def test_a_lock_that_was_inherited_with_its_open_file(tmp_path: Path) -> None:
+    """Taken by 31600; 31601 has the same open file, 31602 another one of the same file."""
+    table = (
+        "1: FLOCK  ADVISORY  WRITE 31600 fe:00:77 0 EOF\n1: -> FLOCK  ADVISORY  WRITE 31599 fe:00:77 0 EOF\n"
+    )
+    carries = "pos:\t0\nflags:\t0100002\nlock:\t1: FLOCK  ADVISORY  WRITE 31600 fe:00:77 0 EOF\n"
+    for pid, content in ((31601, carries), (31602, "pos:\t0\nflags:\t0100002\n")):
+        write(tmp_path, {f"{pid}/fdinfo/3": content, f"{pid}/fd/3": ""})
+    locks = file_locks.held(file_locks.parse(table))
+    found = {
+        pid: file_locks.inherited(locks, [pid], proc_root=str(tmp_path)) for pid in (31600, 31601, 31602)
+    }
+    # Who took it, or waits for it, is found by its number.
+    assert {pid: [lock.inode for lock in each] for pid, each in found.items()} == {
+        31600: [],
+        31601: [77],
+        31602: [],
+    }
+    assert file_locks.inherited(locks, [31599, 31601], proc_root=str(tmp_path)) == []
+
+
 def test_groups_of_both_hierarchies(tmp_path: Path) -> None:
     write(tmp_path, {"7/cgroup": "9:name=systemd:/\n6:freezer:/a/b\n1:cpu,cpuacct:/c\n0::/u\n"})
     assert cgroups.paths(7, str(tmp_path)) == {
