@@ -15,6 +15,11 @@ from pyhangtrace.analyze.scene import Key
 from pyhangtrace.analyze.services import LAUNCHER, POOL_MANAGER
 from pyhangtrace.model.kinds import Kind, WaitKind
 
+# What wakes nobody by itself.
+_SIGNALLED = frozenset({WaitKind.SEMAPHORE, WaitKind.CONDITION, WaitKind.QUEUE})
+# Threads that serve, and that only a new piece of work wakes.
+_FED = frozenset({"thread pool worker", "queue feeder"})
+
 # Locks that go from hand to hand: to wait for one, twice, is no wait for work.
 _HANDED_ON = frozenset({WaitKind.MUTEX, WaitKind.RWLOCK, WaitKind.PYTHON_LOCK, WaitKind.FILE_LOCK})
 
@@ -70,7 +75,7 @@ def handed_on(case: Case) -> bool:
     """
     return any(
         case.scene.is_member(key[0])
-        and (_was_given(case, wait) or _is_worked_for(case, wait) or _had_a_permit(wait))
+        and (_was_given(case, wait) or _is_worked_for(case, wait) or _was_woken(wait))
         for key, wait in case.waits.items()
     )
 
@@ -88,10 +93,12 @@ def _was_given(case: Case, wait: Blocked) -> bool:
     return told and bool(wait.targets) and all(case.scene.is_member(pid) for pid, _ in wait.targets)
 
 
-def _had_a_permit(wait: Blocked) -> bool:
-    """Of a semaphore, which records nobody: whoever gave it is at work, as is who took it and wants the next."""
-    between = wait.kind is WaitKind.SEMAPHORE and wait.progress is Progress.MOVING
-    return between and wait.service is None and not wait.ends_by_itself
+def _was_woken(wait: Blocked) -> bool:
+    """By a permit of a semaphore, a signal, or a piece of work, which record nobody: whoever gave it is at work, as is
+    who took it and wants the next.
+    """
+    of_signals = wait.kind in _SIGNALLED and wait.progress is Progress.MOVING
+    return of_signals and wait.service in (None, *_FED) and not wait.ends_by_itself
 
 
 def _is_worked_for(case: Case, wait: Blocked) -> bool:

@@ -23,7 +23,9 @@ FIRST_WINDOW_S = 0.1
 _LOOKS_IN_PASSING = 3
 # What goes on in steps with naps of less than this between them shows so within that time.
 _STEPS_S = 0.5
-_HANDED_OVER = frozenset({WaitKind.PIPE, WaitKind.SOCKET, WaitKind.SEMAPHORE})
+_HANDED_OVER = frozenset(
+    {WaitKind.PIPE, WaitKind.SOCKET, WaitKind.SEMAPHORE, WaitKind.CONDITION, WaitKind.QUEUE}
+)
 _HELD_UP = frozenset({State.HUNG, State.BUSY, State.SLOW, State.UNKNOWN})
 
 

@@ -93,6 +93,13 @@ CASES = (
         facts=healthy("running"),
     ),
     control(
+        "well-threads-in-turn",
+        "two threads that take turns: each naps for 30 ms, and wakes the other one",
+        program("threads_in_turn", {"main": Waits.ANY}),
+        attach=("main",),
+        facts=healthy("running"),
+    ),
+    control(
         "well-orders",
         "of two workers that take orders from one queue one computes, and its answer is waited for",
         program("orders", {"main": Waits.READ, "worker": Waits.RUNNING}),

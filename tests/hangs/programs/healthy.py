@@ -1,7 +1,7 @@
 """Programs that are well.
 
 usage: healthy.py serve|client|asyncio|accept|threads|pool|compute|pool_naps|pool_computes|steps|orders|
-       orders_of_clients|fed_queue [PATH]
+       orders_of_clients|threads_in_turn|fed_queue [PATH]
 """
 
 import asyncio
@@ -150,6 +150,24 @@ def fed_queue():
         queue.put("go")
 
 
+def threads_in_turn():
+    """Two threads that take turns: each naps, and wakes the other one."""
+    condition, turn = threading.Condition(), [0]
+
+    def play(mine):
+        while True:
+            with condition:
+                while turn[0] != mine:
+                    condition.wait()
+                time.sleep(0.03)
+                turn[0] = 1 - mine
+                condition.notify()
+
+    threading.Thread(target=play, args=(1,), daemon=True).start()
+    announce.member("main")
+    play(0)
+
+
 def orders():
     """Two workers take orders from one queue: one computes for long, and the answer to that is awaited."""
 
@@ -221,6 +239,7 @@ WHAT = {
     "pool_computes": lambda: pool_at_work(_digest),
     "steps": steps,
     "fed_queue": fed_queue,
+    "threads_in_turn": threads_in_turn,
     "orders": orders,
     "orders_of_clients": orders_of_clients,
 }
