@@ -46,6 +46,7 @@ class Seen:
     pictures: dict[int, ProcessPicture]
     files: files.OpenFiles
     coverage: tuple[SourceStatus, ...] = field(default=())
+    late_s: float = 0.0  # by how much, at most, times asleep count from a later moment than `taken`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +115,8 @@ class Looker:
         if before is not None:
             pictures = stacks.carry_asleep(before.pictures, pictures, taken - before.taken)
         pictures, sleep_problem = stacks.with_asleep(self.reader, pictures, deadline_s=left())
+        late_s = max(time.monotonic() - taken, before.late_s if before is not None else 0.0)
+        pictures = stacks.with_later_ages(pictures, late_s)
         samples = arguments.collect(
             self.reader,
             [thread for shown in pictures.values() for thread in shown.threads],
@@ -195,7 +198,9 @@ class Looker:
                 unread=unread,
             ),
         )
-        return Seen(look=look, taken=taken, pictures=pictures, files=open_files, coverage=coverage)
+        return Seen(
+            look=look, taken=taken, pictures=pictures, files=open_files, coverage=coverage, late_s=late_s
+        )
 
 
 def joined(first: Seen, more: Seen) -> Seen:
@@ -227,6 +232,7 @@ def joined(first: Seen, more: Seen) -> Seen:
         pictures={**first.pictures, **more.pictures},
         files=merged,
         coverage=distinct_coverage((*first.coverage, *more.coverage)),
+        late_s=max(first.late_s, more.taken - first.taken + more.late_s),
     )
 
 

@@ -462,6 +462,25 @@ def carry_asleep(
     return result
 
 
+def with_later_ages(pictures: dict[int, ProcessPicture], by_s: float) -> dict[int, ProcessPicture]:
+    """With the ages of locks' owners as of so much later, when times asleep were asked for: who compares them must not
+    take a look that took long for an owner that was started late.
+    """
+    return {
+        pid: replace(shown, threads=tuple(_with_later_age(thread, by_s) for thread in shown.threads))
+        if any(thread.lock is not None and thread.lock.owner_age_s is not None for thread in shown.threads)
+        else shown
+        for pid, shown in pictures.items()
+    }
+
+
+def _with_later_age(thread: ThreadSample, by_s: float) -> ThreadSample:
+    lock = thread.lock
+    if lock is None or lock.owner_age_s is None:
+        return thread
+    return replace(thread, lock=replace(lock, owner_age_s=lock.owner_age_s + by_s))
+
+
 def with_asleep(
     reader: GuardedReader, pictures: dict[int, ProcessPicture], *, deadline_s: float
 ) -> tuple[dict[int, ProcessPicture], str]:
