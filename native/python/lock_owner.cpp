@@ -263,7 +263,11 @@ class LockSearch {
       return;
     }
     name_owner(*owner, LockOwnerFrom::rlock_owner);
-    if (facts_.owner_tid == 0) facts_.problem = "no thread has the ident of its owner";
+    // Of a list that was not read to its end the owner may be among the rest.
+    if (facts_.owner_tid == 0) {
+      facts_.problem = state_.problem.empty() ? "no thread has the ident of its owner"
+                                              : "not all threads were read, nor was its owner";
+    }
   }
 
   bool is_locked(const Found& lock) const {

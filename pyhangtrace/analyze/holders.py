@@ -47,6 +47,9 @@ OWNER_DIED = "owner thread died holding it"
 # What is said of an RLock that records the ident of a thread which no longer exists.
 NO_SUCH_OWNER = "no thread has the ident of its owner"
 
+# What is said of one whose owner may be among threads that were not read.
+OWNER_UNREAD = "not all threads were read, nor was its owner"
+
 # How it starts what is said of a mutex that nobody can ever have.
 NEVER_HAD = "can never be had"
 

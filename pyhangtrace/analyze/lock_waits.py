@@ -208,7 +208,7 @@ def python_lock(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked |
     return changed(
         draft,
         kind=WaitKind.PYTHON_LOCK,
-        standing=Standing.FIRM,
+        standing=Standing.OPAQUE if lock.problem == holders.OWNER_UNREAD else Standing.FIRM,
         cause=Kind.LOCK_OWNER_GONE if gone else Kind.LOCK_HELD,
         basis=Confidence.LIKELY,
         object=holders.lock_object(sample),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pyhangtrace.analyze import analyze
-from pyhangtrace.analyze.holders import NO_SUCH_OWNER, RUNNING_BLOCK, WHOSE_UNKNOWN
+from pyhangtrace.analyze.holders import NO_SUCH_OWNER, OWNER_UNREAD, RUNNING_BLOCK, WHOSE_UNKNOWN
 from pyhangtrace.model.kinds import Confidence, FdKind, Kind, Part, State
 from pyhangtrace.model.open_files import FdFacts, FileLock, Holder, LockRequest
 from pyhangtrace.model.processes import PythonFacts
@@ -381,6 +381,14 @@ def test_an_rlock_whose_owner_has_ended_has_a_holder_that_is_gone() -> None:
     assert wait.holder is not None
     assert (wait.holder.tid, wait.holder.alive) == (None, False)
     assert report.verdict.cause is Kind.LOCK_OWNER_GONE
+
+
+def test_an_rlock_whose_owner_may_be_among_threads_that_were_not_read_accuses_nobody() -> None:
+    waiting = b.on_python_lock(100)
+    assert waiting.lock is not None
+    unread = replace(waiting, lock=replace(waiting.lock, kind="python_rlock", problem=OWNER_UNREAD))
+    verdict = analyze(b.evidence([b.process(100)], b.twice(unread, b.asleep(100, 101, seconds=9000)))).verdict
+    assert (verdict.state, verdict.culprits) == (State.UNKNOWN, ())
 
 
 def test_a_child_that_reads_orders_is_kept_waiting_by_nobody() -> None:
