@@ -258,7 +258,8 @@ def python_recording(tmp_path: Path, *options: object, seconds: float = 2) -> Re
 
 
 def test_stacks_have_python_and_native_frames(tmp_path: Path) -> None:
-    seen = python_recording(tmp_path)
+    # Long enough for a snapshot to meet each of them asleep, also on a busy machine.
+    seen = python_recording(tmp_path, seconds=6)
     by_thread: dict[str, float] = {}
     for stack in profile(seen).stacks:
         if {frame.kind for frame in stack.frames} == {FrameKind.PYTHON, FrameKind.NATIVE}:

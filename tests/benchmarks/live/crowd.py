@@ -42,7 +42,8 @@ def main() -> None:
         subprocess.Popen(
             [sys.executable, __file__, str(number)],
             env={**os.environ, "RANK": str(number), "WORLD_SIZE": str(RANKS)}
-            | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"},
+            # Nobody listens there: it tells this job from another one that runs beside it.
+            | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(1024 + os.getpid() % 60000)},
             stdout=subprocess.PIPE,
         )
         for number in range(RANKS)

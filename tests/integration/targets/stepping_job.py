@@ -34,6 +34,10 @@ def rank(number: int, folder: Path, orders: int) -> None:
         fcntl.flock(other, fcntl.LOCK_EX)
 
 
+# Nobody listens there: it tells this job from another one that runs beside it.
+PORT = str(1024 + os.getpid() % 60000)
+
+
 def say(word: str) -> None:
     print(word, flush=True)
 
@@ -45,7 +49,7 @@ class Ranks:
             subprocess.Popen(
                 [sys.executable, __file__, str(folder), str(number), str(reader)],
                 env={**os.environ, "RANK": str(number), "WORLD_SIZE": "2"}
-                | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"},
+                | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": PORT},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 pass_fds=[reader],
