@@ -17,6 +17,8 @@ namespace {
 constexpr std::size_t most_units = 4;
 constexpr std::size_t getter_bytes = 8192;
 constexpr std::uint32_t max_comm = 64 << 20;
+constexpr std::size_t max_release = 16;
+constexpr std::uint64_t max_constants = 256 << 20;  // of what NCCL may be linked into
 
 std::vector<std::string_view> structure_names() {
   std::set<std::string_view> names;
@@ -53,6 +55,16 @@ std::array<std::vector<std::byte>, count> code_of(elf::Module& library,
   return code;
 }
 
+Layout as_layout(const KnownLayout& known, LayoutFrom from) {
+  Layout layout;
+  layout.from = from;
+  layout.comm_size = known.comm_size;
+  layout.sub_size = known.sub_size;
+  layout.peer_size = known.peer_size;
+  layout.offsets = known.offsets;
+  return layout;
+}
+
 }  // namespace
 
 std::optional<Layout> layout_from_dwarf(const elf::Module& library, Deadline deadline) {
@@ -81,14 +93,45 @@ std::optional<Layout> layout_from_dwarf(const elf::Module& library, Deadline dea
 std::optional<Layout> layout_from_table(const elf::Module& library) {
   const std::string build_id = library.build_id_hex();
   for (const KnownLayout& known : known_layouts()) {
-    if (build_id.empty() || known.build_id != build_id) continue;
-    Layout layout;
-    layout.from = LayoutFrom::table;
-    layout.comm_size = known.comm_size;
-    layout.sub_size = known.sub_size;
-    layout.peer_size = known.peer_size;
-    layout.offsets = known.offsets;
-    return layout;
+    if (!build_id.empty() && known.build_id == build_id) return as_layout(known, LayoutFrom::table);
+  }
+  return std::nullopt;
+}
+
+std::string release_in(std::span<const std::byte> constants) {
+  const std::string_view text(reinterpret_cast<const char*>(constants.data()), constants.size());
+  constexpr std::string_view before = "NCCL version ";
+  std::string found;
+  for (std::size_t at = text.find(before); at != text.npos; at = text.find(before, at + 1)) {
+    if (at > 0 && text[at - 1] != '\0') continue;
+    const std::size_t begin = at + before.size();
+    const std::size_t end = text.find_first_not_of("0123456789.", begin);
+    const std::string_view release =
+        text.substr(begin, end == text.npos ? text.npos : end - begin).substr(0, max_release);
+    if (std::ranges::count(release, '.') != 2) continue;  // a format, or words of something else
+    if (!found.empty() && found != release) return {};
+    found = release;
+  }
+  return found;
+}
+
+// Another build of the same sources by the same rules of the ABI has the same offsets. That it is one is seen
+// where the exported functions read the members that they should; that nobody has added any to a
+// communicator, later by the mark at its end, which there is since 2.21.
+std::optional<Layout> layout_from_release(elf::Module& library) {
+  const std::optional<Layout> seen = layout_from_code(library);
+  const elf::Section* const constants = library.section(".rodata");
+  if (!seen || constants == nullptr) return std::nullopt;
+  const auto bytes = library.section_bytes(*constants, max_constants);
+  const std::string release = bytes ? release_in(*bytes) : std::string();
+  for (const KnownLayout& known : known_layouts()) {
+    if (release.empty() || known.release != release) continue;
+    const Layout layout = as_layout(known, LayoutFrom::release);
+    bool same = layout.has(Field::end_magic);
+    for (const FieldName& each : fields) {
+      same = same && (!seen->has(each.field) || seen->offset(each.field) == layout.offset(each.field));
+    }
+    if (same) return layout;
   }
   return std::nullopt;
 }
@@ -160,6 +203,7 @@ Layout layout_of_fingerprint(bool nvml) {
 Layout find_layout(elf::Module& library, Deadline deadline) {
   if (auto layout = layout_from_dwarf(library, deadline)) return *layout;
   if (auto layout = layout_from_table(library)) return *layout;
+  if (auto layout = layout_from_release(library)) return *layout;
   if (auto layout = layout_from_code(library)) return *layout;
   return layout_of_fingerprint(true);
 }

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <optional>
 #include <span>
+#include <string>
 
 #include "elf/module.hpp"
 #include "nccl/layout.hpp"
@@ -12,13 +13,19 @@ namespace hangtrace::nccl {
 using Deadline = std::chrono::steady_clock::time_point;
 
 /// The layout of a library of NCCL, from the best source there is: its own debug information, the table of
-/// published builds, the code of exported functions, what all releases have in common.
+/// published builds, that of the release that it says it is, the code of exported functions, what all
+/// releases have in common.
 Layout find_layout(elf::Module& library, Deadline deadline);
 
 /// The single steps; nullopt: this source does not know it.
 std::optional<Layout> layout_from_dwarf(const elf::Module& library, Deadline deadline);
 std::optional<Layout> layout_from_table(const elf::Module& library);
+std::optional<Layout> layout_from_release(elf::Module& library);
 std::optional<Layout> layout_from_code(elf::Module& library);
+
+/// "2.27.7" of the text that NCCL prints at its start, out of a library's constants; empty: none, or several.
+/// RCCL, whose structures have further members, has another text.
+std::string release_in(std::span<const std::byte> constants);
 
 /// Without any library: the members from the hash to the bus id, which stand in the same order in all
 /// releases. Offsets count from the hash. `nvml`: since 2.19.

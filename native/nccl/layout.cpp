@@ -86,6 +86,8 @@ const char* name(LayoutFrom from) {
       return "dwarf";
     case LayoutFrom::table:
       return "table";
+    case LayoutFrom::release:
+      return "release";
     case LayoutFrom::disassembly:
       return "disassembly";
     case LayoutFrom::fingerprint:

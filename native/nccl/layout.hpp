@@ -105,8 +105,9 @@ struct FieldName {
 };
 extern const std::array<FieldName, field_count> fields;
 
-/// Where a layout is known from, best first.
-enum class LayoutFrom { dwarf, table, disassembly, fingerprint };
+/// Where a layout is known from, best first. `table`: of this very build; `release`: of another build of the
+/// same release.
+enum class LayoutFrom { dwarf, table, release, disassembly, fingerprint };
 const char* name(LayoutFrom from);
 
 /// Where the members lie, in bytes from the begin of their structure.

@@ -40,6 +40,8 @@ _ASLEEP_WITHIN_S = 0.01
 _POLL_S = 0.0003
 #: Of one communicator: a page names no more.
 _MOST_MEMBERS = 64
+# Of a build without debug information and of no known release: only what all releases have in common.
+_BARE_LAYOUTS = ("disassembly", "fingerprint")
 #: In these a communicator is being set up, which the library's own list does not have yet.
 _SETTING_UP = ("ncclCommInit", "ncclCommSplit", "ncclCommShrink", "bootstrapInit", "ncclAsyncJobMain")
 
@@ -142,7 +144,11 @@ def collect(
     if left_s > _SLACK_S:
         states = _with_others(reader, states, left_s)
     picture = NcclPicture(at_s=round(at_s + time.monotonic() - began, 6), states=states)
-    fix = "keep the symbols of the program (no strip)" if nameless else ""
+    fix = ""
+    if nameless:
+        fix = "keep the symbols of the program (no strip)"
+    elif _lacks_counters(states):
+        fix = "use a build of the library with its debug information, as that of the wheels on PyPI"
     return picture, SourceStatus(source=SOURCE, state=source, reason=reason, fix=fix)
 
 
@@ -197,7 +203,12 @@ def _provenance(states: Sequence[NcclState]) -> str:
     if not any(state.communicators for state in states):
         return "NCCL is loaded, and has no communicator"
     layouts = sorted({state.layout_from for state in states})
-    return f"layout from {', '.join(layouts)}"
+    lacks = "; of a build without debug information only ranks, sizes and hashes are known, no operations"
+    return f"layout from {', '.join(layouts)}{lacks if _lacks_counters(states) else ''}"
+
+
+def _lacks_counters(states: Iterable[NcclState]) -> bool:
+    return any(state.communicators and state.layout_from in _BARE_LAYOUTS for state in states)
 
 
 def users(threads: Iterable[ThreadSample]) -> set[int]:

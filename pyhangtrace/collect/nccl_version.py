@@ -19,8 +19,12 @@ LINKED_TASK = "nccl_linked"
 
 # Libraries that have NCCL in them, the plain one first.
 _LIBRARIES = (b"libnccl.so", b"librccl.so", b"libtorch_cuda.so", b"libtorch_hip.so")
-# init.cc of NCCL: the version string and the CUDA it was built with. RCCL prints its own name before it.
-_TEXT = re.compile(rb"NCCL version (\d{1,3}\.\d{1,3}\.\d{1,3})(?:[+.][\w.+-]{0,40})?\0")
+# init.cc: of NCCL the version string and the CUDA it was built with; of RCCL (seen in 2.27.7) that of the NCCL it was
+# made of, and ROCm in words of its own.
+_TEXT = re.compile(
+    rb"(?:NCCL version (\d{1,3}\.\d{1,3}\.\d{1,3})(?:[+.][\w.+-]{0,40})?\0"
+    rb"|RCCL version (\d{1,3}\.\d{1,3}\.\d{1,3}) compiled with ROCm )"
+)
 # elf.h. Elf64_Shdr: name, type, offset, size. Elf64_Ehdr: where these are, how large and how many.
 _SECTION = struct.Struct("<II8x8xQQ")
 _SECTIONS_AT, _SECTIONS, _HEADER_SIZE = 40, 58, 64
@@ -115,7 +119,9 @@ def _of_library(path: bytes, inode: int, known: dict[tuple[int, int], str | None
 def find_version(content: mmap.mmap | bytes) -> str | None:
     """The release that a library's constants name, None if none or several."""
     spans = list(_constants(content)) or [(0, len(content))]
-    found = {match[1].decode() for low, high in spans for match in _TEXT.finditer(content, low, high)}
+    found = {
+        (match[1] or match[2]).decode() for low, high in spans for match in _TEXT.finditer(content, low, high)
+    }
     return found.pop() if len(found) == 1 else None
 
 

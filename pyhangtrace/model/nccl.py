@@ -218,8 +218,8 @@ class NcclPeer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NcclState:
-    """What NCCL knows in one process. `layout_from`: dwarf, table, disassembly or fingerprint. `searched`: memory was
-    searched for communicators, beyond the library's list.
+    """What NCCL knows in one process. `layout_from`: dwarf, table, release, disassembly or fingerprint. `searched`:
+    memory was searched for communicators, beyond the library's list.
     """
 
     pid: int

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import subprocess
 import time
@@ -159,16 +160,34 @@ def test_ranks_of_a_host_are_decoded_at_once(wheel: Wheel, runtime: Runtime, log
     assert min(spent) < DECODED_WITHIN_S
 
 
+OWN_RELEASE = "a release of its own"
+
+
+def _call_it_a_fork(library: Path) -> None:
+    with library.open("r+b") as file, mmap.mmap(file.fileno(), 0) as content:
+        at = content.find(b"\0NCCL version 2.")
+        assert at >= 0
+        content[at + 14 : at + 16] = b"9."
+
+
 @pytest.mark.root
 @pytest.mark.nccl
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("name", "options", "layout", "found_by", "symptom"),
     [
-        # As PyTorch can be built; without symbols only the exported functions tell where the rank stands.
+        # As PyTorch can be built; without symbols only the text with its release tells what it is.
         (
             "libtorch_cuda.so",
             ("--strip-all", "--remove-section=.note.gnu.build-id"),
+            "release",
+            "magic",
+            "collective.missing_rank",
+        ),
+        # Of a release of its own even that says nothing: the exported functions tell where the rank stands.
+        (
+            "libtorch_cuda.so",
+            ("--strip-all", "--remove-section=.note.gnu.build-id", OWN_RELEASE),
             "disassembly",
             "fingerprint",
             "file_lock.held",
@@ -189,9 +208,12 @@ def test_nccl_that_was_linked_into_another_library(
     wheel = available(ALWAYS[1])
     copy = logs / name
     try:
-        subprocess.run(["objcopy", *options, str(library(wheel)), str(copy)], check=True, timeout=120)
+        own = [each for each in options if each != OWN_RELEASE]
+        subprocess.run(["objcopy", *own, str(library(wheel)), str(copy)], check=True, timeout=120)
     except FileNotFoundError:
         pytest.skip("there is no objcopy")
+    if OWN_RELEASE in options:
+        _call_it_a_fork(copy)
     (kind,) = [each for each in KINDS if each.name == "skipped"]
     job = program(kind.plan(), wheel, runtime, transport=Transport.SOCKETS, logs=logs, loaded=copy)
     try:

@@ -182,6 +182,8 @@ def test_the_release_in_a_library() -> None:
     assert nccl_version.find_version(library(b"NCCL version 2.4.8\0")) == "2.4.8"
     assert nccl_version.find_version(library(b"none\0", b"NCCL version 2.27.7+cuda12.9\0")) is None
     assert nccl_version.find_version(library(b"NCCL version 2.27.7\0NCCL version 2.28.9\0")) is None
+    of_rccl = b'RCCL version : 2.27.7\0RCCL version 2.27.7 compiled with ROCm "7.1.0"\0'
+    assert nccl_version.find_version(library(of_rccl)) == "2.27.7"
     whole = library(b"NCCL version 2.27.7+cuda12.9\0")
     for end in range(len(whole)):
         assert nccl_version.find_version(whole[:end]) in (None, "2.27.7")

@@ -84,6 +84,39 @@ def test_of_a_stripped_library_the_getters_tell_the_rank(library: Path) -> None:
     assert layout["offsets"]["ncclComm.cudaDev"] == HASH + 16
 
 
+@pytest.mark.parametrize(
+    ("text", "move", "layout_from"),
+    [
+        ("NCCL version 2.27.7+cuda12.8", 0, "release"),
+        # A fork that has another member, another release, a text of something else.
+        ("NCCL version 2.27.7+cuda12.8", 16, "disassembly"),
+        ("NCCL version 2.26.2+cuda12.8", 0, "disassembly"),
+        ("NCCL version 2.99.1+cuda14.0", 0, "disassembly"),
+        ("needs NCCL version 2.27.7", 0, "disassembly"),
+        ("RCCL version 2.27.7 compiled with ROCm", 0, "disassembly"),
+        # Before there was a mark at the end.
+        ("NCCL version 2.20.5+cuda12.4", 1066160 - 10440, "disassembly"),
+    ],
+)
+def test_another_build_of_a_release(
+    text: str, move: int, layout_from: str, tmp_path: Path, c_compiler: str
+) -> None:
+    if platform.machine() != "x86_64":
+        pytest.skip("reads x86-64 code")
+    source, built = tmp_path / "nccl.c", tmp_path / "libnccl.so.2"
+    # The hash of 2.27.7, and of 2.20.5.
+    hash_at = 1066160 - move if text.startswith("NCCL version 2.20") else 1066160 + move
+    code = SOURCE.replace("@CHANNELS@", str(hash_at - 8))
+    source.write_text(f'{code}\nconst char printed_at_start[] = "\\0{text}";\n')
+    flags = ["-O2", "-fPIC", "-shared", "-s", "-Wl,--build-id=none"]
+    subprocess.run([c_compiler, *flags, "-o", str(built), str(source)], check=True, timeout=60)
+    layout = nccl_layout(str(built))
+    assert layout is not None
+    assert layout["layout_from"] == layout_from
+    assert layout["offsets"]["ncclComm.commHash"] == hash_at
+    assert ("ncclComm.endMagic" in layout["offsets"]) == (layout_from == "release")
+
+
 def test_another_library_has_only_what_all_releases_share(tmp_path: Path, c_compiler: str) -> None:
     built = tmp_path / "libnccl.so.2"
     source = tmp_path / "other.c"
