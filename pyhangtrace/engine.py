@@ -25,6 +25,7 @@ from pyhangtrace.collect import (
     gpu,
     group_waits,
     host,
+    jax_processes,
     key_setters,
     loading,
     lock_sharers,
@@ -236,8 +237,12 @@ class _Run:
             recognise.READ_VARIABLES,
             deadline_s=self._left(1.0),
         )
-        loaders = roles.data_workers(self.found.seen[0].look.threads)
-        self.found.identities = roles.assign(group, table, program_environs=memory, data_workers=loaders)
+        threads = self.found.seen[0].look.threads
+        loaders = roles.data_workers(threads)
+        identities = roles.assign(group, table, program_environs=memory, data_workers=loaders)
+        wanted = sorted(roles.without_rank(identities).intersection(jax_processes.uses_jax(threads)))
+        roles.add(identities, jax_processes.collect(self.reader, wanted, deadline_s=self._left(_GROUPS_S)))
+        self.found.identities = identities
 
     def _look_around(self) -> None:
         """What takes longer than a look and does not have to be simultaneous with it, and who else has a part."""

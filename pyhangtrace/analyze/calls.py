@@ -174,6 +174,8 @@ _TRANSPARENT = (
     "torch/_library/",
     "torch/utils/_contextlib.py",
     "torch/autograd/",
+    "jax/_src/",
+    "jax/experimental/",
 )
 
 # Of what was begun before: a message, or an operation of all.
@@ -186,6 +188,8 @@ _MPI_OF_ALL = (
     "|File_(open|close|set_view|set_size|preallocate|sync|[a-z_]+_all|[a-z_]+_ordered)"
     "|Cart_create|Graph_create|Dist_graph_create(_adjacent)?|Intercomm_(create|merge)"
 )
+
+_OF_JAX = r"\bxla::DistributedRuntime(CoordinationService)?Client"
 
 _NATIVE: tuple[tuple[re.Pattern[str], Meaning, str, str], ...] = tuple(
     (re.compile(pattern), meaning, op, backend)
@@ -207,6 +211,11 @@ _NATIVE: tuple[tuple[re.Pattern[str], Meaning, str, str], ...] = tuple(
         (r"\bxla::cpu::GlooCommunicator::AllToAll\b", Meaning.COLLECTIVE, "all_to_all", "gloo"),
         (r"\bxla::cpu::GlooCommunicator::ReduceScatter\b", Meaning.COLLECTIVE, "reduce_scatter", "gloo"),
         (r"\bxla::cpu::GlooCommunicator::CollectivePermute\b", Meaning.COLLECTIVE, "permute", "gloo"),
+        # Of JAX, whose processes ask a service that the first of them runs (xla/pjrt/distributed/client.cc).
+        (rf"{_OF_JAX}::Connect\b", Meaning.RENDEZVOUS, "initialize", "jax"),
+        (rf"{_OF_JAX}::Shutdown\b", Meaning.COLLECTIVE, "shutdown", "jax"),
+        (rf"{_OF_JAX}::WaitAtBarrier\b", Meaning.COLLECTIVE, "barrier", "jax"),
+        (rf"{_OF_JAX}::BlockingKeyValueGet", Meaning.STORE, "store", "jax"),
         # Of vLLM and SGLang on CPUs (csrc/cpu/shm.cpp): ranks of one host spin on words in memory that they share.
         (r"^shm_all_?reduce\(", Meaning.COLLECTIVE, "all_reduce", "shm"),
         (r"^shm_all_?gather\(", Meaning.COLLECTIVE, "all_gather", "shm"),

@@ -72,6 +72,7 @@ def match(scene: Scene, waits: Mapping[Key, Blocked]) -> Matched:
             thing = sample.lock.shared_key if shared and sample and sample.lock else None
             by_object.setdefault((backend, thing), []).append(key)
     _same_unless_known_to_differ(done, by_object)
+    _with_ends_of_jax(by_object)
     open_ones = {key[0] for keys in by_object.values() for key in keys if _has_groups(done[key])}
     by_group: dict[tuple[Group, bool], str] = {}
     for key in sorted(places):
@@ -121,6 +122,13 @@ def _same_unless_known_to_differ(
             for thing in [*known, (backend, None)]:
                 for key in by_object.pop(thing):
                     waits[key] = changed(waits[key], standing=Standing.OPAQUE)
+
+
+def _with_ends_of_jax(by_object: dict[tuple[str, object], list[Key]]) -> None:
+    """Who is in a barrier of JAX, as the one at its end, is in none of the operations of which gloo does the work."""
+    jax, gloo = ("jax", None), ("gloo", None)
+    if jax in by_object and gloo in by_object:
+        by_object[gloo] = sorted(by_object[gloo] + by_object.pop(jax))
 
 
 def groups_of(scene: Scene, pid: int) -> int:
@@ -223,7 +231,12 @@ def _match_ranks(
     outside = tuple(rank for rank in world if rank not in inside and rank not in aside)
     stopped_inside = _stopped_inside(scene, waits)
     # No frame says which group a call is for; with more than one, members are only those that are seen in it.
-    one_group = backend != "mpi" and all(groups_of(scene, pid) <= 1 for pid in {key[0] for key in keys})
+    pids = {key[0] for key in keys}
+    one_group = (
+        backend != "mpi"
+        and all(groups_of(scene, pid) <= 1 for pid in pids)
+        and not (backend == "gloo" and any(_is_of_jax(scene, pid) for pid in pids))
+    )
     size = scene.who.world_size
     all_seen = len(world) > 1 and (size is None or len(world) >= size)
     parted: Kind | None = None
@@ -336,6 +349,11 @@ def _withhold_unproven(scene: Scene, waits: dict[Key, Blocked], of_group: Sequen
             basis=Confidence.POSSIBLE,
             evidence=(*wait.evidence, "polls: whether messages come meanwhile cannot be seen"),
         )
+
+
+def _is_of_jax(scene: Scene, pid: int) -> bool:
+    """Each axis of a mesh of JAX has groups of its own, of which nothing that is read tells."""
+    return "jax" in scene.processes[pid].modules
 
 
 def _group_name(backend: str, *, one_group: bool) -> str:

@@ -78,6 +78,8 @@ def ended_by(wait: Blocked) -> str | None:
     """What somebody has to do for a wait to end; None where no rule says."""
     if wait.does is not None:
         return wait.does
+    if wait.call is not None and wait.call.meaning is Meaning.RENDEZVOUS:
+        return "join"
     if wait.kind is WaitKind.CONDITION and wait.object.name in (FUTURE, WORD_NAMES["future"]):
         return "complete the future"
     if wait.kind is WaitKind.CONDITION and wait.object.name in WORD_NAMES.values():

@@ -74,6 +74,23 @@ def assign(
     return result
 
 
+def without_rank(identities: Mapping[int, Identity]) -> set[int]:
+    """Processes that may be a rank, and of which nothing says which."""
+    return {
+        pid
+        for pid, identity in identities.items()
+        if identity.role is Role.OTHER
+        and all(claim.rank is None or claim.source == START_ORDER for claim in identity.claims)
+    }
+
+
+def add(identities: Mapping[int, Identity], claims: Mapping[int, RankClaim]) -> None:
+    """Makes ranks of processes by what they say themselves."""
+    for pid, claim in claims.items():
+        identities[pid].claims.append(claim)
+        identities[pid].role = Role.RANK
+
+
 def agreed_rank(identity: Identity) -> int | None:
     """The rank that all claims agree on, None if there are none. Their order of start is no claim."""
     claimed = {

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from tests.hangs.cases.gloo import missing
-from tests.hangs.facts import Case, Program, Waits, may_withhold
+from tests.hangs.facts import Case, Program, Waits, hung
 
 COUNT = 3
 _ROLES = [f"rank{rank}" for rank in range(COUNT)]
-# Nothing that is read says which process of JAX is which.
-_PROCESSES = [f"process{rank}" for rank in range(COUNT)]
 _MEMBERS = {**dict.fromkeys(_ROLES, Waits.LOCK), f"rank{COUNT - 1}": Waits.SLEEP}
-_OF_JAX = {**dict.fromkeys(_PROCESSES, Waits.LOCK), _PROCESSES[-1]: Waits.SLEEP}
 
 CASES = (
     Case(
@@ -30,23 +27,46 @@ CASES = (
         modules=("ray",),
         slow=True,
     ),
-    Case(
-        kind="jax-process-sleeps",
-        summary="processes of JAX gather on the CPU, and one of them sleeps",
-        programs=tuple(
-            Program(
-                argv=("{python}", "{programs}/jax_ranks.py", str(rank), str(COUNT), "{port}"),
-                # They wait for each other before they announce themselves.
-                members=_OF_JAX if rank == COUNT - 1 else {},
-            )
-            for rank in range(COUNT)
-        ),
-        attach=("process0", "process2"),
-        # Which of the processes take part in an operation of XLA is not known: it may be withheld.
-        facts=may_withhold(
-            "collective.missing_rank", "timer", culprit=("process2",), victims=("process0", "process1")
-        ),
-        modules=("jax",),
-        slow=True,
+    *(
+        Case(
+            kind=f"jax-{kind}",
+            summary=summary,
+            programs=tuple(
+                Program(
+                    argv=("{python}", "{programs}/jax_ranks.py", str(rank), str(COUNT), "{port}", kind),
+                    # They wait for each other before they announce themselves.
+                    members={**_MEMBERS, f"rank{COUNT - 1}": last} if rank == COUNT - 1 else {},
+                )
+                for rank in range(COUNT)
+            ),
+            attach=("rank0", "rank2"),
+            facts=facts,
+            modules=("jax",),
+            slow=True,
+        )
+        for kind, summary, last, facts in (
+            (
+                "process-sleeps",
+                "processes of JAX gather on the CPU, and one of them sleeps",
+                Waits.SLEEP,
+                hung(
+                    "collective.missing_rank",
+                    "timer",
+                    culprit=("rank2",),
+                    victims=("rank0", "rank1"),
+                    op="all_gather",
+                ),
+            ),
+            (
+                "process-raises",
+                "processes of JAX gather on the CPU, and one of them has failed and waits for the others to end",
+                Waits.LOCK,
+                hung(
+                    "collective.op_mismatch",
+                    "collective.op_mismatch",
+                    parties=("rank0", "rank1", "rank2"),
+                ),
+            ),
+        )
     ),
 )

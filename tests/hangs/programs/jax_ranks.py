@@ -1,6 +1,6 @@
-"""A process of a job on JAX, on the CPU; the last one sleeps instead of gathering.
+"""A process of a job on JAX, on the CPU; the last one sleeps instead of gathering, or fails.
 
-usage: jax_ranks.py RANK COUNT PORT
+usage: jax_ranks.py RANK COUNT PORT process-sleeps|process-raises
 """
 
 import sys
@@ -18,7 +18,9 @@ from jax.experimental import multihost_utils  # noqa: E402
 
 for _ in range(2):
     multihost_utils.process_allgather(np.ones(4))
-announce.member(f"process{RANK}")
+announce.member(f"rank{RANK}")
 if RANK == COUNT - 1:
+    if sys.argv[4] == "process-raises":
+        raise ValueError("a part of the data is not there")
     time.sleep(3600)
 multihost_utils.process_allgather(np.ones(4))
