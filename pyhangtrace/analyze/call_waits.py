@@ -12,7 +12,7 @@ from pyhangtrace.analyze.scene import Scene
 from pyhangtrace.analyze.sleeps import is_sleep
 from pyhangtrace.model.kinds import Confidence, Edge, Kind, Role, WaitKind
 from pyhangtrace.model.open_files import FileLock, LockFile
-from pyhangtrace.model.report import ReportHolder, WaitObject
+from pyhangtrace.model.report import RESULTS, ReportHolder, WaitObject
 from pyhangtrace.model.threads import ThreadSample
 
 # Calls that several processes make together.
@@ -219,6 +219,36 @@ def loader(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None
         ends_by_itself=False,
         lasts_s=None,
     )
+
+
+def task_result(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked:
+    """The result of a task of Ray. Which worker has it, or whether one has it yet, only the cluster knows."""
+    at_it = tuple(
+        key
+        for pid in scene.evidence.job.members
+        if pid != sample.pid and _works_on_a_task(scene, pid) and (key := (pid, pid)) in scene.samples
+    )
+    return changed(
+        draft,
+        kind=WaitKind.POLL,
+        standing=Standing.OPAQUE,
+        cause=Kind.WORKER_STUCK,
+        basis=Confidence.POSSIBLE,
+        object=WaitObject(name=RESULTS),
+        candidates=at_it,
+        does="give the results of the tasks",
+        ends_by_itself=False,
+        lasts_s=None,
+    )
+
+
+def _works_on_a_task(scene: Scene, pid: int) -> bool:
+    """A worker of Ray has the loop that takes tasks outermost, and within it the task, if it is at one."""
+    main = scene.thread((pid, pid))
+    if main is None or not has_function(main.frames, "main_loop"):
+        return False
+    call = recognise(main.frames)
+    return call is None or call.meaning is not Meaning.WORKER_LOOP
 
 
 def _runs_pool_tasks(scene: Scene, pid: int) -> bool:

@@ -42,6 +42,7 @@ class Meaning(Enum):
     JOIN_PROCESS = "join process"
     FUTURE = "future"
     POOL_RESULT = "pool result"
+    TASK_RESULT = "result of a task"  # of a cluster: whose worker gives it is not known in the process
     LOADER = "data loader"
     CHILD = "child"
     LOCK_FILE = "lock file"
@@ -111,6 +112,8 @@ _PYTHON: tuple[tuple[str, str, Meaning | None], ...] = (
     ("concurrent/futures/process.py", "_process_worker", Meaning.WORKER_LOOP),
     ("multiprocessing/pool.py", "get wait next map", Meaning.POOL_RESULT),
     ("multiprocessing/pool.py", "join", Meaning.POOL_RESULT),
+    ("ray/_private/worker.py", "get wait get_objects", Meaning.TASK_RESULT),
+    ("ray/_private/worker.py", "main_loop", Meaning.WORKER_LOOP),
     ("concurrent/futures/_base.py", "result exception wait as_completed", Meaning.FUTURE),
     ("concurrent/futures/thread.py", "shutdown", Meaning.JOIN_THREAD),
     ("concurrent/futures/process.py", "shutdown _python_exit", Meaning.POOL_RESULT),
@@ -175,6 +178,7 @@ _TRANSPARENT = (
     "torch/utils/_contextlib.py",
     "torch/autograd/",
     "jax/_src/",
+    "ray/_private/",
     "jax/experimental/",
 )
 

@@ -21,6 +21,8 @@ LAUNCHER = "launcher"
 # What a thread of a pool of processes serves that hands work on, or takes results.
 POOL_MANAGER = "pool manager"
 
+_RAY = "ray"
+
 # Start of the thread's name (as the kernel keeps it, 15 characters) and what it serves.
 _BY_NAME: tuple[tuple[str, str], ...] = (
     ("pt_gloo_runloop", "gloo run loop"),
@@ -53,9 +55,9 @@ _BY_NAME: tuple[tuple[str, str], ...] = (
     ("QueueFeederThre", "queue feeder"),
     ("QueueManagerThr", POOL_MANAGER),
     ("ExecutorManager", POOL_MANAGER),
-    ("ray_", "ray"),
-    ("worker.io", "ray"),
-    ("raylet", "ray"),
+    ("ray_", _RAY),
+    ("worker.io", _RAY),
+    ("raylet", _RAY),
 )
 
 _MONITOR = "engine monitor"
@@ -104,6 +106,9 @@ _BY_FRAME: tuple[tuple[str, str, str], ...] = (
     ("death_pipe_monitor", "vllm/v1/executor/multiproc_executor.py", _MONITOR),
     ("monitor_engine_cores", "vllm/v1/engine/core_client.py", _MONITOR),
     ("monitor_engine_liveness", "vllm/v1/engine/utils.py", _MONITOR),
+    ("listen_error_messages", "ray/_private/worker.py", _RAY),
+    ("print_logs", "ray/_private/worker.py", _RAY),
+    ("run", "ray/_private/gc_collect_manager.py", _RAY),
 )
 
 
@@ -126,6 +131,10 @@ _BY_FUNCTION = {
     "bootstrapRoot": "nccl bootstrap",
     "ncclAsyncJobMain": "nccl job",
 }
+# The library whose code a thread without Python's runs: the many that Ray has in each process for its own calls.
+_BY_LIBRARY = {"_raylet.so": _RAY}
+# In a pool of these Ray runs the tasks of an actor that takes several at a time: one may come at any moment.
+_TASK_POOL = "boost::asio::detail::posix_thread"
 # Of several the one that comes first there.
 _SHOWN = tuple(_BY_FUNCTION.values())
 _FUNCTION = attrgetter("function")
@@ -143,7 +152,10 @@ def serving(frames: Sequence[Frame]) -> Serving:
     if next(python_frames(frames), None) is not None:
         return Serving(in_python=True, service=_by_frame(frames))
     shown = filter(None, map(_by_function, map(_FUNCTION, frames)))
-    return Serving(in_python=False, service=min(shown, key=_SHOWN.index, default=None))
+    served = min(shown, key=_SHOWN.index, default=None)
+    if served is None and not any(_TASK_POOL in frame.function for frame in frames):
+        served = next(filter(None, map(_by_library, frames)), None)
+    return Serving(in_python=False, service=served)
 
 
 def service_of(sample: ThreadSample, told: Serving, there: Place | None) -> str | None:
@@ -167,6 +179,11 @@ def service_of(sample: ThreadSample, told: Serving, there: Place | None) -> str 
 @lru_cache(maxsize=4096)
 def _by_function(function: str) -> str | None:
     return _BY_FUNCTION.get(plain(function))
+
+
+def _by_library(frame: Frame) -> str | None:
+    module = frame.module
+    return _BY_LIBRARY.get(module[module.rfind("/") + 1 :]) if module is not None else None
 
 
 @lru_cache(maxsize=4096)

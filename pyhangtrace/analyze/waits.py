@@ -174,6 +174,7 @@ _RULES: tuple[tuple[Rule, Asked], ...] = (
     (teams.team, on_lock()),
     (call_waits.lock_file, in_call(Meaning.LOCK_FILE)),
     (call_waits.group_call, in_call(*call_waits.OF_THE_GROUP)),
+    (call_waits.task_result, in_call(Meaning.TASK_RESULT)),
     (python_objects.future, in_call(Meaning.FUTURE)),
     (call_waits.loader, in_call(Meaning.LOADER, Meaning.POOL_RESULT, Meaning.FUTURE)),
     (

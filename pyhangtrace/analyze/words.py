@@ -23,7 +23,7 @@ from pyhangtrace.model.kinds import Edge, Kind, Part, SourceState, State, WaitKi
 from pyhangtrace.model.logs import SHUTDOWN
 from pyhangtrace.model.quantities import size
 from pyhangtrace.model.ranks import fold
-from pyhangtrace.model.report import ANSWERS
+from pyhangtrace.model.report import ANSWERS, RESULTS
 
 _PLAIN: dict[WaitKind, str] = {
     WaitKind.MUTEX: "a C mutex",
@@ -174,7 +174,7 @@ def _waiting(case: Case, key: Key, wait: Blocked | None) -> str:
     thing = _PLAIN.get(wait.kind, wait.kind.value)
     if wait.kind in (WaitKind.POLL, WaitKind.SOCKET) and wait.object.name in ("signal", "connection"):
         thing = f"a {wait.object.name}"
-    if wait.kind is WaitKind.POLL and (wait.object.name or "").startswith(ANSWERS):
+    if wait.kind is WaitKind.POLL and (wait.object.name or "").startswith((ANSWERS, RESULTS)):
         thing = wait.object.name or thing
     if wait.kind in (WaitKind.POLL, WaitKind.CONDITION) and wait.cause is Kind.LOCK_CYCLE:
         thing = _knot_of_tasks(wait.object.name or "")

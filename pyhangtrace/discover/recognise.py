@@ -139,7 +139,7 @@ SHARED_LAUNCHERS = frozenset({"raylet", "slurmstepd"})
 
 RAYLET = "raylet"
 # Of Ray's own programs, which know all jobs of a cluster.
-_RAY_SERVICE = re.compile(r"/ray/(core/src/ray|dashboard|autoscaler|_private)/")
+_RAY_SERVICE = re.compile(r"/ray/(core/src/ray|dashboard|autoscaler|_private(?!/workers))/")
 
 # Never gone through on the way up: what starts people's work in general has nothing to do with this job.
 BOUNDARY_PROGRAMS = frozenset(

@@ -253,7 +253,8 @@ def _role(
     data_workers: Collection[int],
 ) -> Role:
     arguments = group.arguments.get(pid, ())
-    if pid in launchers:
+    # Ray's own services see to jobs and do nothing of their work.
+    if pid in launchers or recognise.serves_ray(arguments):
         return Role.LAUNCHER
     if pid in data_workers or table[pid].comm == recognise.DATA_WORKER_COMM:
         return Role.DATA_WORKER

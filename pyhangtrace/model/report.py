@@ -269,6 +269,9 @@ class ReportProcess:
 #: How the name of what a server's event loop owes its clients begins.
 ANSWERS = "answers to"
 
+#: What is waited for of workers of a cluster.
+RESULTS = "results of tasks"
+
 
 class WaitObject(msgspec.Struct, frozen=True, kw_only=True):
     """What is waited for; only what is known is set. `collective` is a collective's id."""
