@@ -184,6 +184,8 @@ _TRANSPARENT = (
 
 # Of what was begun before: a message, or an operation of all.
 MPI_WAIT = "wait"
+# One-sided: until another one has given a window back, or has come to the end of its part.
+WINDOW = "window"
 # Calls of MPI that all members of a communicator make together, beside those with a rule of their own.
 _MPI_OF_ALL = (
     "Scan|Exscan|Neighbor_[a-z]+"
@@ -240,6 +242,8 @@ _NATIVE: tuple[tuple[re.Pattern[str], Meaning, str, str], ...] = tuple(
         (r"^P?MPI_(Ssend|Bsend|Rsend|Send)(_c)?\b", Meaning.SEND, "send", "mpi"),
         (r"^P?MPI_Sendrecv(_replace)?(_c)?\b", Meaning.RECV, "sendrecv", "mpi"),
         (r"^P?MPI_M?[Pp]robe(_c)?\b", Meaning.RECV, "probe", "mpi"),
+        (r"^P?MPI_Win_(lock|unlock|flush|flush_local)(_all)?\b", Meaning.RECV, WINDOW, "mpi"),
+        (r"^P?MPI_Win_(start|complete|wait)\b", Meaning.RECV, WINDOW, "mpi"),
         # Of what was begun before: a message, or an operation of all.
         (r"^P?MPI_Wait(all|any|some)?\b", Meaning.RECV, MPI_WAIT, "mpi"),
         (rf"^P?MPI_({_MPI_OF_ALL})(_c)?\b", Meaning.COLLECTIVE, "", "mpi"),

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from pyhangtrace.analyze import nccl
 from pyhangtrace.analyze.blocked import CONNECT, GROUP_KINDS, Blocked, Standing, changed
-from pyhangtrace.analyze.calls import LEFT_EARLY, MPI_WAIT, Meaning, gloo_work, recognise
+from pyhangtrace.analyze.calls import LEFT_EARLY, MPI_WAIT, WINDOW, Meaning, gloo_work, recognise
 from pyhangtrace.analyze.components import leading_to
 from pyhangtrace.analyze.fronts import front
 from pyhangtrace.analyze.group_match import match_group
@@ -450,7 +450,8 @@ def _match_p2p(
         known = groups[wait.call is not None and wait.call.backend == "mpi"]
         place = known.of(sample, wait.call) if sample is not None and wait.call is not None else None
         if sample is not None and place is not None:
-            waits[key] = _p2p_of_group(scene, waits, known, sample, wait, place.group)
+            matched = _p2p_of_group(scene, waits, known, sample, wait, place.group)
+            waits[key] = _of_a_window(matched)
             continue
         own = scene.who.rank(key[0])
         if own is None:
@@ -460,14 +461,23 @@ def _match_p2p(
             # One that is not seen here may be on another host.
             peers = (wait.peer,) if wait.peer in peers else ()
         targets = tuple(_front_of_rank(scene, waits, rank) for rank in peers)
-        waits[key] = changed(
-            wait,
-            object=changed(wait.object, peer_rank=peers[0] if len(peers) == 1 else None),
-            targets=targets,
-            candidates=targets,
-            edge=Edge.ALL if len(peers) == 1 else Edge.ANY,
-            standing=Standing.FIRM if peers else Standing.OPAQUE,
+        waits[key] = _of_a_window(
+            changed(
+                wait,
+                object=changed(wait.object, peer_rank=peers[0] if len(peers) == 1 else None),
+                targets=targets,
+                candidates=targets,
+                edge=Edge.ALL if len(peers) == 1 else Edge.ANY,
+                standing=Standing.FIRM if peers else Standing.OPAQUE,
+            )
         )
+
+
+def _of_a_window(wait: Blocked) -> Blocked:
+    """A window of MPI is held by one of the others, who alone can end the wait: which one, is not known."""
+    if wait.call is None or wait.call.op != WINDOW or len(wait.targets) < 2:
+        return wait
+    return changed(wait, targets=(), standing=Standing.OPAQUE)
 
 
 def _p2p_of_group(

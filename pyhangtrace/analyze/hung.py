@@ -33,6 +33,7 @@ from pyhangtrace.analyze.finding import (
     NOBODY,
     Case,
     Finding,
+    Named,
     is_whole,
     name_of,
     named_for,
@@ -67,12 +68,14 @@ def hung_verdict(case: Case, hung: Sequence[Key]) -> Finding:
         # Everybody is inside and nobody is known to be missing: nobody is accused.
         kind = _inside(waits[seed])
         connects = waits[seed].object.name == CONNECT
+        named = tuple(name_of(case, key, Part.PARTY) for key in one_a_process(hung))
         return Finding(
             state=State.HUNG if kind is not Kind.RENDEZVOUS_UNREACHABLE or connects else State.UNKNOWN,
             symptom=kind,
             cause=kind,
             confidence=Confidence.LIKELY if connects else Confidence.POSSIBLE,
-            named=tuple(name_of(case, key, Part.PARTY) for key in one_a_process(hung)),
+            named=named,
+            victims=_not_come_together(case, named) if connects else (),
             chain=chain,
         )
     cause = _exit_or(case, seed, chain, lead, end)
@@ -107,6 +110,16 @@ def hung_verdict(case: Case, hung: Sequence[Key]) -> Finding:
         chain=chain,
         settled=end in (Fate.STOPPED, Fate.GONE),
     )
+
+
+def _not_come_together(case: Case, named: Sequence[Named]) -> tuple[Key, ...]:
+    """The other ranks that are at their set-up: they lack those that cannot get there."""
+    away = {who.key[0] for who in named if who.key is not None}
+    keys = sorted(case.waits, key=case.order)
+    waiting = [
+        key for key in keys if case.waits[key].kind is WaitKind.RENDEZVOUS and case.waits[key].service is None
+    ]
+    return tuple(key for key in one_a_process(waiting) if key[0] not in away)
 
 
 def _apart(case: Case, seed: Key, hung: Sequence[Key]) -> list[Key]:

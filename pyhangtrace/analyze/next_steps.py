@@ -190,6 +190,12 @@ def _for_cause(case: Case, finding: Finding) -> list[str]:
         )
     elif finding.cycle and (advice := for_cycle(case, finding)):
         steps += advice
+    elif finding.cause is Kind.P2P_UNMATCHED and finding.cycle:
+        both = "MPI_Sendrecv" if _is_mpi(case, finding) else "batch_isend_irecv"
+        steps.append(
+            "compare the calls in which they wait: one side must come to the other half of a message before it waits "
+            f"for something else ({both} does both halves at once)"
+        )
     elif finding.cause is Kind.IPC_PIPE_FULL:
         steps.append("read the pipe while the writer runs (Popen.communicate, a reader thread)")
     elif _waits_for_end(case, finding):

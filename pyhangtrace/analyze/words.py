@@ -593,6 +593,16 @@ def _open(case: Case, finding: Finding, keys: Sequence[Key]) -> str:
     nap = next((nap for key in finding.chain if (nap := bystander(case, key))), None)
     if nap is not None:
         return f"{_capital(who(case, nap))} {waiting(case, nap)}, and may let them go on then: that is not known."
+    behind = case.waits.get(wait.targets[0]) if wait is not None and wait.holder and wait.targets else None
+    if wait is not None and behind is not None and behind.key != wait.key:
+        # Who has it is recorded; what is not, is who should let that one go on.
+        it = f"{_capital(who(case, behind.key))} {waiting(case, behind.key)}"
+        does = ended_by(behind)
+        return f"{it}. " + (
+            f"Nothing records who should {does}{_unseen(case)}."
+            if does
+            else f"Whether that ends is not known{_unseen(case)}."
+        )
     does = ended_by(wait) if wait is not None else None
     if does is None:
         return f"Whether that ends is not known{_unseen(case)}."

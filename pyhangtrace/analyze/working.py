@@ -246,7 +246,7 @@ def _is_round(case: Case, chain: Sequence[Key]) -> bool:
 
 
 def straggler(case: Case) -> Finding | None:
-    """Everything moves, but whenever one looks the same rank is in a nap or in a read and all others wait for it."""
+    """Everything moves, but whenever one looks the same rank is in a nap or computes, and all others wait for it."""
     looks = case.scene.evidence.looks
     ranks = set(case.scene.who.pid_of_rank)
     if len(ranks) < 2 or looks[-1].at_s - looks[0].at_s < _STRAGGLER_S:
@@ -273,7 +273,9 @@ def straggler(case: Case) -> Finding | None:
         wait = case.waits.get(key)
         # One nap all the while is no habit.
         naps = wait is not None and wait.standing is Standing.TIMER and wait.progress is not Progress.UNMOVED
-        if wait is not None and naps and _nap(case, key) >= _STRAGGLER_S:
+        naps = naps and _nap(case, key) >= _STRAGGLER_S
+        works = wait is not None and wait.standing is Standing.RUNNING and _waited_for_long(case, rank)
+        if wait is not None and (naps or works):
             victims = tuple(
                 other
                 for other, blocked in sorted(case.waits.items(), key=lambda item: case.order(item[0]))
@@ -282,7 +284,7 @@ def straggler(case: Case) -> Finding | None:
             if not victims:
                 return None
             return Finding(
-                state=State.SLOW,
+                state=State.BUSY if works else State.SLOW,
                 symptom=Kind.COLLECTIVE_MISSING_RANK,
                 cause=wait.cause,
                 confidence=Confidence.LIKELY,
@@ -291,6 +293,26 @@ def straggler(case: Case) -> Finding | None:
                 chain=(victims[0], key),
             )
     return None
+
+
+def _waited_for_long(case: Case, rank: int) -> bool:
+    """Whether in one of the looks all other ranks had waited for a time that matters, while it was at work."""
+    main = case.scene.who.pid_of_rank[rank]
+    others = {pid for each, pid in case.scene.who.pid_of_rank.items() if each != rank}
+    for look in case.scene.evidence.looks:
+        asleep = {
+            sample.pid: sample.asleep_for_s or 0.0
+            for sample in look.threads
+            if (call := recognise(sample.frames)) is not None and call.meaning is Meaning.COLLECTIVE
+        }
+        at_work = any(
+            # Where it is must be seen: one that is met awake may be in the operation, too.
+            sample.pid == main and sample.running and sample.stack_complete and sample.frames
+            for sample in look.threads
+        )
+        if at_work and others <= asleep.keys() and min(asleep[pid] for pid in others) >= _STRAGGLER_S:
+            return True
+    return False
 
 
 def _nap(case: Case, key: Key) -> float:

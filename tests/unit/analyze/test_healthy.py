@@ -121,6 +121,22 @@ def test_straggler_of_two_seconds_is_slow() -> None:
     assert [who.rank for who in report.verdict.culprits] == [1]
 
 
+@pytest.mark.parametrize(
+    ("waited_s", "state"),
+    [(2.0, State.BUSY), (0.1, State.RUNNING)],  # a step whose parts take a little longer here or there
+)
+def test_straggler_that_computes_is_busy(waited_s: float, state: State) -> None:
+    looks = []
+    for number in range(3):
+        waiting = [b.in_collective(100 + rank, asleep_for_s=waited_s) for rank in (0, 2, 3)]
+        for _ in range(number):  # each look finds the next step
+            waiting = [b.moved(thread) for thread in waiting]
+        looks.append(b.look(*waiting, b.running(101), at=float(number)))
+    report = analyze(b.evidence(b.ranks(4), looks))
+    assert report.verdict.state is state
+    assert [who.rank for who in report.verdict.culprits] == ([1] if state is State.BUSY else [])
+
+
 def test_request_loop_of_four_hundred_milliseconds_runs() -> None:
     assert state_of(straggling(nap=0.4, window=3.0, moves=True)) is State.RUNNING
 

@@ -145,6 +145,8 @@ def test_the_communicator_is_the_one_that_expects_a_message_of_a_collective() ->
     [
         ("PMPI_Waitall", Meaning.RECV, "wait"),
         ("MPI_Sendrecv", Meaning.RECV, "sendrecv"),
+        ("PMPI_Win_lock", Meaning.RECV, "window"),
+        ("MPI_Win_unlock_all", Meaning.RECV, "window"),
         ("PMPI_Comm_dup", Meaning.COLLECTIVE, "comm_dup"),
         ("PMPI_File_write_at_all", Meaning.COLLECTIVE, "file_write_at_all"),
         ("ompi_mpi_finalize", Meaning.COLLECTIVE, "finalize"),
@@ -160,7 +162,9 @@ def test_calls_of_mpi(function: str, meaning: Meaning, op: str) -> None:
     assert (call.meaning, call.op, call.backend) == (meaning, op, "mpi")
 
 
-@pytest.mark.parametrize("function", ["PMPI_Comm_rank", "PMPI_File_write_at", "PMPI_Win_lock", "MPI_Wtime"])
+@pytest.mark.parametrize(
+    "function", ["PMPI_Comm_rank", "PMPI_File_write_at", "PMPI_Win_create_keyval", "MPI_Wtime"]
+)
 def test_calls_of_mpi_that_one_rank_makes_alone_are_no_collectives(function: str) -> None:
     assert recognise((b.native("pwrite"), b.native(function), b.native("main"))) is None
 
@@ -315,3 +319,12 @@ def test_who_expects_messages_of_a_collective_has_come_to_it() -> None:
     report = analyze(evidence([asking(100), b.asleep(101, seconds=7200), awake], facts))
     assert all(2 not in collective.missing for collective in report.collectives)
     assert 2 not in {who.rank for who in report.verdict.culprits}
+
+
+@pytest.mark.parametrize(("others", "state"), [(1, State.HUNG), (2, State.UNKNOWN)])
+def test_a_window_is_held_by_one_of_the_others(others: int, state: State) -> None:
+    spinning = b.running(100, frames=(b.native("MPI_Win_lock", "libmpi.so.40"), b.py("main")))
+    asleep = [b.asleep(101 + number, seconds=3600) for number in range(others)]
+    verdict = analyze(b.evidence(b.ranks(1 + others), b.twice(spinning, *asleep))).verdict
+    assert verdict.state is state
+    assert [who.rank for who in verdict.culprits] == ([1] if state is State.HUNG else [])
