@@ -232,7 +232,7 @@ def task_result(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked:
         draft,
         kind=WaitKind.POLL,
         standing=Standing.OPAQUE,
-        cause=Kind.WORKER_STUCK,
+        cause=Kind.UNKNOWN,
         basis=Confidence.POSSIBLE,
         object=WaitObject(name=RESULTS),
         candidates=at_it,

@@ -15,7 +15,7 @@ from pyhangtrace.analyze.progress import in_place
 from pyhangtrace.analyze.python_objects import FUTURE
 from pyhangtrace.analyze.scene import Key, Scene
 from pyhangtrace.model.kinds import Confidence, Edge, Kind, PolledThing, WaitKind
-from pyhangtrace.model.report import WaitObject
+from pyhangtrace.model.report import APPEARS, WaitObject
 from pyhangtrace.model.threads import TaskSample, ThreadSample
 
 _OWN_LOOP = "it does so inside of its own event loop, of which nothing else goes on meanwhile"
@@ -38,6 +38,7 @@ def asks(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
         kind=WaitKind.LOCK_FILE,
         standing=Standing.OPAQUE,
         cause=Kind.UNKNOWN,
+        object=WaitObject(name=APPEARS) if sample.polls_for.startswith("while not ") else draft.object,
         basis=Confidence.POSSIBLE,
         progress=polling(draft, naps=True),
         ends_by_itself=False,

@@ -23,7 +23,7 @@ from pyhangtrace.model.kinds import Edge, Kind, Part, SourceState, State, WaitKi
 from pyhangtrace.model.logs import SHUTDOWN
 from pyhangtrace.model.quantities import size
 from pyhangtrace.model.ranks import fold
-from pyhangtrace.model.report import ANSWERS, RESULTS
+from pyhangtrace.model.report import ANSWERS, APPEARS, RESULTS
 
 _PLAIN: dict[WaitKind, str] = {
     WaitKind.MUTEX: "a C mutex",
@@ -176,6 +176,8 @@ def _waiting(case: Case, key: Key, wait: Blocked | None) -> str:
         thing = f"a {wait.object.name}"
     if wait.kind is WaitKind.POLL and (wait.object.name or "").startswith((ANSWERS, RESULTS)):
         thing = wait.object.name or thing
+    if wait.kind is WaitKind.LOCK_FILE and wait.object.name == APPEARS:
+        thing = APPEARS
     if wait.kind in (WaitKind.POLL, WaitKind.CONDITION) and wait.cause is Kind.LOCK_CYCLE:
         thing = _knot_of_tasks(wait.object.name or "")
     if wait.kind is WaitKind.JOIN and wait.holder is None:

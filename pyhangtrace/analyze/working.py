@@ -299,6 +299,11 @@ def _waited_for_long(case: Case, rank: int) -> bool:
     """Whether in one of the looks all other ranks had waited for a time that matters, while it was at work."""
     main = case.scene.who.pid_of_rank[rank]
     others = {pid for each, pid in case.scene.who.pid_of_rank.items() if each != rank}
+    in_mpi = any(
+        wait.call is not None and wait.call.backend == "mpi"
+        for wait in case.waits.values()
+        if wait.key[0] in others
+    )
     for look in case.scene.evidence.looks:
         asleep = {
             sample.pid: sample.asleep_for_s or 0.0
@@ -307,7 +312,7 @@ def _waited_for_long(case: Case, rank: int) -> bool:
         }
         at_work = any(
             # Where it is must be seen: one that is met awake may be in the operation, too.
-            sample.pid == main and sample.running and sample.stack_complete and sample.frames
+            sample.pid == main and sample.running and tells(sample, native=in_mpi)
             for sample in look.threads
         )
         if at_work and others <= asleep.keys() and min(asleep[pid] for pid in others) >= _STRAGGLER_S:

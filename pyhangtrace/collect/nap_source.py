@@ -18,6 +18,7 @@ _LONGEST = 20_000  # characters of a loop
 # What may enclose the nap of a loop that waits for a file to come or to go.
 _LOOKS_FOR_FILE = re.compile(r"except\b.*?\bFileExistsError\b|while\b.*?\b(?:exists|lexists|isfile|isdir)\(")
 _WORDS = re.compile(r"FileExistsError|lexists|exists|isfile|isdir")
+_IS_ABSENT = re.compile(r"while\s*\(?\s*not\b")
 _NAMES = {"FileExistsError": "except FileExistsError"}
 _DEFINES = ("def ", "async def ", "class ")
 _TRIES = re.compile(r"try_?(lock|acquire)", re.IGNORECASE)
@@ -70,7 +71,8 @@ def _looks_for_file(head: str) -> Asked | None:
         return None
     word = _WORDS.search(head)
     name = word[0] if word is not None else ""
-    return Asked(PolledThing.FILE, _NAMES.get(name, f"while {name}()"))
+    absent = "not " if _IS_ABSENT.match(head) else ""
+    return Asked(PolledThing.FILE, _NAMES.get(name, f"while {absent}{name}()"))
 
 
 def _is_loop(head: str) -> bool:

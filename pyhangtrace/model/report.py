@@ -269,6 +269,9 @@ class ReportProcess:
 #: How the name of what a server's event loop owes its clients begins.
 ANSWERS = "answers to"
 
+#: What a loop that looks for a file waits for that is not there.
+APPEARS = "a file to appear"
+
 #: What is waited for of workers of a cluster.
 RESULTS = "results of tasks"
 

@@ -7,7 +7,16 @@ from collections.abc import Collection, Iterable
 from pyhangtrace.model.kinds import Role, StackFrom, WaitKind
 from pyhangtrace.model.live import WakerNote
 from pyhangtrace.model.ranks import fold
-from pyhangtrace.model.report import ANSWERS, Collective, Report, ReportProcess, ReportThread, Wait
+from pyhangtrace.model.report import (
+    ANSWERS,
+    APPEARS,
+    RESULTS,
+    Collective,
+    Report,
+    ReportProcess,
+    ReportThread,
+    Wait,
+)
 from pyhangtrace.model.stacks import Frame
 from pyhangtrace.render.clean import clean
 from pyhangtrace.render.stacks import frame_label, python_frames
@@ -207,6 +216,8 @@ def wait_words(wait: Wait, report: Report, *, known: Collection[int] = ()) -> st
             return f"waits for an answer of the store{f' at {clean(thing.path)}' if thing.path else ''}"
         within = f", in {clean(thing.name)}" if thing.name else ""
         return "waits for a key of the store" if thing.name == "store" else words + within
+    if thing.name in (APPEARS, RESULTS):
+        return f"waits for {thing.name}"
     holder = holder_words(wait, report, known=known)
     if wait.kind in (WaitKind.CONDITION, WaitKind.QUEUE) and thing.name in _NAMED:
         at = f" at {thing.address}" if thing.address and wait.kind is WaitKind.CONDITION else ""

@@ -27,11 +27,13 @@ def asked(source: str) -> Asked | None:
             "except FileExistsError",
         ),
         ("while os.path.exists(p):\n    # still there\n\n    if x:\n\tNAP", "while exists()"),
-        ("while not path.is_file() or not isfile(p):\n    NAP", "while isfile()"),
+        ("while not path.is_file() or not isfile(p):\n    NAP", "while not isfile()"),
         ("try:\n  f()\nexcept FileExistsError:\n  g()\nNAP", None),  # beside it, and not inside
         ("while True:\n  NAP", None),
         ("except FileExistsError:\n  def f():\n    NAP", None),  # of somebody else
-        ("while not os.path.exists(p): NAP", "while exists()"),
+        ("while not os.path.exists(p): NAP", "while not exists()"),
+        ("while (not p.exists()):\n  NAP", "while not exists()"),
+        ("while exists(p) and not done: NAP", "while exists()"),
         ("while exists:\n  NAP", None),
     ],
 )
