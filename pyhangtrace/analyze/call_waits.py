@@ -222,7 +222,9 @@ def loader(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None
 
 
 def task_result(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked:
-    """The result of a task of Ray. Which worker has it, or whether one has it yet, only the cluster knows."""
+    """The result of a task of Ray, or of a remote call of torch. Which worker has a task of Ray, or whether one has it,
+    only the cluster knows.
+    """
     at_it = tuple(
         key
         for pid in scene.evidence.job.members
@@ -270,7 +272,7 @@ def _is_python_child(scene: Scene, pid: int) -> bool:
 def worker_loop(scene: Scene, sample: ThreadSample, draft: Blocked) -> Blocked | None:
     """A worker or an event loop that waits for the next piece of work."""
     call = draft.call
-    if call is None or call.meaning not in (Meaning.WORKER_LOOP, Meaning.EVENT_LOOP):
+    if call is None or call.meaning not in (Meaning.WORKER_LOOP, Meaning.EVENT_LOOP, Meaning.SERVING):
         return None
     if call.meaning is Meaning.WORKER_LOOP and is_sleep(scene, sample):
         return None  # no queue is waited for like this: its task sleeps

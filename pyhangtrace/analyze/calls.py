@@ -42,12 +42,13 @@ class Meaning(Enum):
     JOIN_PROCESS = "join process"
     FUTURE = "future"
     POOL_RESULT = "pool result"
-    TASK_RESULT = "result of a task"  # of a cluster: whose worker gives it is not known in the process
+    TASK_RESULT = "result of a task"  # of another process: which worker gives it is not known in this one
     LOADER = "data loader"
     CHILD = "child"
     LOCK_FILE = "lock file"
     IMPORT_LOCK = "import lock"
     EVENT_LOOP = "event loop"
+    SERVING = "serves others until they end"
     LAUNCHER = "launcher"
     RING_READ = "read from a queue in shared memory"
     RING_READY = "the other side of a queue in shared memory"
@@ -112,6 +113,9 @@ _PYTHON: tuple[tuple[str, str, Meaning | None], ...] = (
     ("concurrent/futures/process.py", "_process_worker", Meaning.WORKER_LOOP),
     ("multiprocessing/pool.py", "get wait next map", Meaning.POOL_RESULT),
     ("multiprocessing/pool.py", "join", Meaning.POOL_RESULT),
+    ("torch/distributed/rpc/api.py", "rpc_sync", Meaning.TASK_RESULT),
+    # At its end each serves the others until all have come there, for as long as they like.
+    ("torch/distributed/rpc/api.py", "_all_gather _barrier _wait_all_workers shutdown", Meaning.SERVING),
     ("ray/_private/worker.py", "get wait get_objects", Meaning.TASK_RESULT),
     ("ray/_private/worker.py", "main_loop", Meaning.WORKER_LOOP),
     ("concurrent/futures/_base.py", "result exception wait as_completed", Meaning.FUTURE),

@@ -22,6 +22,7 @@ LAUNCHER = "launcher"
 POOL_MANAGER = "pool manager"
 
 _RAY = "ray"
+_TENSORPIPE = "tensorpipe"
 
 # Start of the thread's name (as the kernel keeps it, 15 characters) and what it serves.
 _BY_NAME: tuple[tuple[str, str], ...] = (
@@ -55,6 +56,7 @@ _BY_NAME: tuple[tuple[str, str], ...] = (
     ("QueueFeederThre", "queue feeder"),
     ("QueueManagerThr", POOL_MANAGER),
     ("ExecutorManager", POOL_MANAGER),
+    ("TP_", _TENSORPIPE),
     ("ray_", _RAY),
     ("worker.io", _RAY),
     ("raylet", _RAY),
@@ -75,6 +77,7 @@ _NO_WORK = frozenset(
         "allocator",
         "resource tracker",
         "tqdm monitor",
+        _TENSORPIPE,
     }
 )
 
@@ -124,6 +127,9 @@ _BY_FUNCTION = {
     "blas_thread_server": _OPENMP,
     "gomp_barrier_wait_end": _OPENMP,
     "gomp_team_barrier_wait_end": _OPENMP,
+    "c10::ThreadPool::main_loop": "torch pool",
+    "torch::distributed::rpc::RpcAgent::retryExpiredRpcs": "rpc timer",
+    "torch::distributed::rpc::TensorPipeAgent::pollTimeoutRpcs": "rpc timer",
     "ncclProxyService": "nccl proxy",
     "ncclProxyServiceUDS": "nccl proxy",
     "ncclProxyProgress": "nccl proxy",

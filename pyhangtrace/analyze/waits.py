@@ -181,7 +181,7 @@ _RULES: tuple[tuple[Rule, Asked], ...] = (
         syscall_waits.child,
         either(in_syscall(*syscall_waits.CHILD), in_call(Meaning.CHILD, Meaning.JOIN_PROCESS)),
     ),
-    (call_waits.worker_loop, in_call(Meaning.WORKER_LOOP, Meaning.EVENT_LOOP)),
+    (call_waits.worker_loop, in_call(Meaning.WORKER_LOOP, Meaning.EVENT_LOOP, Meaning.SERVING)),
     (lock_waits.shared_lock, on_lock("semaphore")),
     (syscall_waits.file_lock, in_syscall("flock", "fcntl")),
     (syscall_waits.sqlite, in_syscall(*MAY_SLEEP)),

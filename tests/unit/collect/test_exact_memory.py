@@ -36,7 +36,7 @@ def walk(*pids: int, budget_s: float = 30.0, workers: int | None = None) -> Exac
     memories = {pid: ProcessMemory(rss=SIZE) for pid in pids}
     with GuardedReader(TASKS) as reader:
         found, _ = exact_memory.collect(reader, memories, {}, budget_s=budget_s, workers=workers)
-    assert found.complete
+    assert found.complete, found
     return found
 
 
@@ -262,7 +262,7 @@ def test_one_that_has_ended_holds_nothing() -> None:
     with program(_SLEEP) as one, GuardedReader(TASKS) as reader:
         memories = {one.pid: ProcessMemory(rss=MIB), gone.pid: ProcessMemory(rss=MIB)}
         found, _ = exact_memory.collect(reader, memories, {}, budget_s=10.0)
-    assert found.complete
+    assert found.complete, found
     assert {process.pid: process.problem for process in found.processes} == {one.pid: None, gone.pid: "gone"}
 
 
