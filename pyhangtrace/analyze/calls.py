@@ -190,13 +190,14 @@ _TRANSPARENT = (
 MPI_WAIT = "wait"
 # One-sided: until another one has given a window back, or has come to the end of its part.
 WINDOW = "window"
-# Calls of MPI that all members of a communicator make together, beside those with a rule of their own.
+# Calls of MPI that all members of a communicator make together, beside those with a rule of their own. Those that meet
+# another group (accept, connect, spawn, Intercomm_create) end by what somebody outside of it does.
 _MPI_OF_ALL = (
     "Scan|Exscan|Neighbor_[a-z]+"
-    "|Comm_(dup(_with_info)?|split(_type)?|create(_group)?|free|disconnect|accept|connect|spawn(_multiple)?)"
+    "|Comm_(dup(_with_info)?|split(_type)?|create(_group)?|free)"
     "|Win_(create(_dynamic)?|allocate(_shared)?|fence|free)"
     "|File_(open|close|set_view|set_size|preallocate|sync|[a-z_]+_all|[a-z_]+_ordered)"
-    "|Cart_create|Graph_create|Dist_graph_create(_adjacent)?|Intercomm_(create|merge)"
+    "|Cart_create|Graph_create|Dist_graph_create(_adjacent)?"
 )
 
 _OF_JAX = r"\bxla::DistributedRuntime(CoordinationService)?Client"

@@ -52,6 +52,10 @@ def match(scene: Scene, waits: Mapping[Key, Blocked]) -> Matched:
     groups = {False: process_groups(scene), True: communicators_of(scene)}
     # What follows tells of these alone, and makes none of other waits.
     of_group = [key for key in sorted(done) if done[key].kind in GROUP_KINDS]
+    between = {key for key in of_group if _may_be_between_groups(scene, done[key])}
+    for key in between:
+        done[key] = _of_unknown_partners(done[key])
+    of_group = [key for key in of_group if key not in between]
     _name_later(scene, done, of_group, groups[False])
     _name_begun(done, of_group, groups[True])
     parted = None
@@ -81,6 +85,7 @@ def match(scene: Scene, waits: Mapping[Key, Blocked]) -> Matched:
         by_group.setdefault((places[key].group, backend == "mpi"), backend)
     elsewhere = frozenset(key[0] for key in places)
     hidden = unseen(scene, done, scene.threads if of_group else ())
+    hidden = hidden.with_native({key[0] for key in between})
     inside = _running_inside(scene, done)
     for (group, is_mpi), backend in sorted(by_group.items()):
         uncertain = (open_ones - elsewhere) | inside | hidden.for_("mpi" if is_mpi else None)
@@ -105,6 +110,25 @@ def match(scene: Scene, waits: Mapping[Key, Blocked]) -> Matched:
     withhold(scene, done, of_group, found, hidden)
     parted = nccl.match(scene, done, found) or parted
     return Matched(waits=done, collectives=tuple(found), parted=parted)
+
+
+def _may_be_between_groups(scene: Scene, wait: Blocked) -> bool:
+    return wait.call is not None and wait.call.backend == "mpi" and scene.mpi_between_groups(wait.key[0])
+
+
+def _of_unknown_partners(wait: Blocked) -> Blocked:
+    """A call that may be one with another group, where the same numbers are others: nobody is known to owe anything."""
+    return changed(
+        wait,
+        targets=(),
+        candidates=(),
+        standing=Standing.OPAQUE,
+        basis=Confidence.POSSIBLE,
+        evidence=(
+            *wait.evidence,
+            "MPI: it has a communicator of two groups, and the call may be of that one",
+        ),
+    )
 
 
 def _same_unless_known_to_differ(

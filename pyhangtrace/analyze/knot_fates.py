@@ -230,9 +230,12 @@ def _idle_outside(world: World, wait: Blocked, outcomes: Mapping[Key, Outcome]) 
 
 
 def _next_caught(wait: Blocked, caught: set[Key], outcomes: Mapping[Key, Outcome]) -> Key | None:
-    # A hopeless target outside the knot explains more than going round in it.
+    # A hopeless target outside the knot explains more than going round in it; but not another rank that sleeps: those
+    # that go round would wait for each other after it has come, too.
     outside = [target for target in wait.targets if target in outcomes and outcomes[target].fate.hung]
-    if outside:
+    asleep = all(outcomes[target].fate is Fate.LONG_TIMER for target in outside)
+    of_all = wait.kind is WaitKind.COLLECTIVE and wait.edge is Edge.ALL
+    if outside and not (of_all and asleep and any(target in caught for target in wait.targets)):
         return max(outside, key=lambda target: (outcomes[target].fate, (-target[0], -target[1])))
     for target in wait.targets:
         if target in caught and target != wait.key:

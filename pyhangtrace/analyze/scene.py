@@ -100,6 +100,12 @@ class Scene:
             return None
         return len(set(seen)) > 1
 
+    def mpi_between_groups(self, pid: int) -> bool:
+        """Whether a process of MPI has a communicator of two groups."""
+        return any(
+            facts.between_groups for look in self.evidence.looks for facts in look.mpi if facts.pid == pid
+        )
+
     def not_in_time(self) -> tuple[int, ...]:
         """Processes that were not read, or not as a whole, only because time ran out."""
         return tuple(pid for pid, process in self.processes.items() if process.problem in _NOT_IN_TIME)

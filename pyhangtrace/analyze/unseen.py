@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyhangtrace.analyze.blocked import GROUP_KINDS, Blocked, Standing, changed
 from pyhangtrace.analyze.call_waits import OF_THE_GROUP
@@ -40,6 +40,10 @@ class Unseen:
     def for_(self, backend: str | None) -> frozenset[int]:
         """Those that may be in an operation of this backend."""
         return self.in_native if backend == "mpi" else self.in_python
+
+    def with_native(self, pids: Collection[int]) -> Unseen:
+        """The same, with more of which it is not known in which call of MPI they are."""
+        return replace(self, in_native=self.in_native | frozenset(pids))
 
 
 def unseen(scene: Scene, waits: Mapping[Key, Blocked], pids: Collection[int]) -> Unseen:

@@ -31,6 +31,7 @@ _BEFORE_NAME = 512  # most bytes from the begin of one to its name
 _NAME_BYTES = 128
 # From the name backwards: kind, two groups, size of the own group, attributes, rank, size, two context ids.
 _KIND, _LOCAL_SIZE, _RANK, _SIZE, _CONTEXT = -4, -28, -44, -48, -52
+_BETWEEN_GROUPS = 1  # MPIR_COMM_KIND__INTERCOMM
 # Of a context id: those that MPICH makes for itself, of one node or of one rank a node.
 _OWN_PURPOSE = 0x6
 _MOST_RANKS = 1 << 20
@@ -76,6 +77,7 @@ class _Communicator:
     size: int
     rank: int
     for_itself: bool
+    between_groups: bool = False
 
 
 def find(pid: int, memory: Read, *, proc_root: str) -> Found | None:
@@ -191,7 +193,11 @@ def read(pid: int, begin: int, data: bytes) -> Found | None:
             found = _communicators(begin, data, (at, at + stride), name_at - at, stride)
             world = found[0] if found else None
             return Found(
-                facts=MpiFacts(pid=pid, communicators=_facts(pid, found)),
+                facts=MpiFacts(
+                    pid=pid,
+                    communicators=_facts(pid, found),
+                    between_groups=any(one.between_groups for one in found or ()),
+                ),
                 size=world.size if world is not None and world.name == WORLD else None,
             )
     return None
@@ -234,7 +240,11 @@ def _communicator(begin: int, data: bytes, at: int, name: int) -> _Communicator 
             ("<H", _CONTEXT),
         )
     )
-    # Those between two groups are not understood.
+    if kind == _BETWEEN_GROUPS and 0 < local <= _MOST_RANKS and 0 < size <= _MOST_RANKS:
+        # Its members are not understood.
+        return _Communicator(
+            address=begin + at, name="", size=size, rank=rank, for_itself=False, between_groups=True
+        )
     if kind != 0 or local != size or not 0 < size <= _MOST_RANKS or not 0 <= rank < size:
         return None
     text = data[name : name + _NAME_BYTES].partition(b"\0")[0].decode("ascii", "replace")
@@ -245,6 +255,8 @@ def _communicator(begin: int, data: bytes, at: int, name: int) -> _Communicator 
 
 def _facts(pid: int, found: list[_Communicator] | None) -> tuple[ProcessGroupFacts, ...]:
     """Those of all ranks; () if there is one of some of them, whose members are not known."""
+    if any(one.between_groups for one in found or ()):
+        return ()
     if not found or (found[0].name, found[1].name, found[1].size) != (WORLD, _SELF, 1):
         return ()
     world = found[0]

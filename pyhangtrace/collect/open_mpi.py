@@ -99,6 +99,8 @@ def read(pid: int, memory: Read, symbols: Symbols) -> MpiFacts:
         name = content[name_at : name_at + _NAME_BYTES].partition(b"\0")[0].decode("ascii", "replace")
         if name in _NOT_MPI:
             continue
+        if len(_groups(memory, symbols, content)) > 1:
+            return MpiFacts(pid=pid, between_groups=True)
         members = _members(memory, symbols, content)
         if not members or not all(member in known for member in members) or len(known) != len(processes):
             whole = False
@@ -157,11 +159,15 @@ def _addresses(memory: Read, symbols: Symbols) -> list[int] | None:
     return None
 
 
+def _groups(memory: Read, symbols: Symbols, communicator: bytes) -> list[int]:
+    """Its local group, and the remote one, which is the same but between two groups."""
+    pointers = dict.fromkeys(_words(communicator))
+    return [pointer for pointer in pointers if _word(memory, pointer) == symbols.group_class]
+
+
 def _members(memory: Read, symbols: Symbols, communicator: bytes) -> tuple[int, ...]:
     """The local group's members, each known by the word that stands for its process."""
-    for pointer in _words(communicator):
-        if _word(memory, pointer) != symbols.group_class:
-            continue
+    for pointer in _groups(memory, symbols, communicator):
         group = memory(pointer, 40)
         if group is None:
             return ()

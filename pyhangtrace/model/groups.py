@@ -82,9 +82,12 @@ class MpiFacts:
 
     `receives`: of its communicators all messages that it expects are known.
     `messages` is a digest of the counters of its messages: while it stays, none was matched. None: it has no such ones.
+    `between_groups`: it has a communicator of two groups (an intercommunicator), so that a rank that a call names may
+    be one of the other group, also of another world.
     """
 
     pid: int
     communicators: tuple[ProcessGroupFacts, ...] = ()
     messages: int | None = None
     receives: bool = False
+    between_groups: bool = False

@@ -145,6 +145,13 @@ CASES = (
             group="half",
         ),
     ),
+    case(
+        "two-groups-lack-one",
+        "a rank sleeps, the others are in a barrier between two groups",
+        ranks("two-groups-lack-one", 4, rank3=Waits.SLEEP),
+        # Of a communicator of two groups the members are not known.
+        may_withhold(MISSING, "timer", culprit=("rank3",), victims=("rank0", "rank1", "rank2")),
+    ),
     all_of(
         "opposite-order",
         "two ranks use two communicators in opposite order",

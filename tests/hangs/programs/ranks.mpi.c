@@ -94,6 +94,16 @@ static void half_lacks_one(void) {
   MPI_Barrier(MPI_COMM_WORLD);
 }
 
+/* A communicator of two groups of two; rank 3 sleeps, and everybody else waits for it. */
+static void two_groups_lack_one(void) {
+  MPI_Comm half, both;
+  MPI_Comm_split(MPI_COMM_WORLD, rank % 2, rank, &half);
+  MPI_Intercomm_create(half, 0, MPI_COMM_WORLD, 1 - rank % 2, 1, &both);
+  if (rank == 3) sleep_instead();
+  announce(role());
+  MPI_Barrier(both);
+}
+
 static void opposite_order(void) {
   MPI_Comm other;
   MPI_Comm_dup(MPI_COMM_WORLD, &other);
@@ -228,6 +238,7 @@ static const struct {
     {"all-send", all_send},
     {"other-operation", other_operation},
     {"half-lacks-one", half_lacks_one},
+    {"two-groups-lack-one", two_groups_lack_one},
     {"opposite-order", opposite_order},
     {"messages-to-and-fro", messages_to_and_fro},
     {"barrier-begun-before", barrier_begun_before},

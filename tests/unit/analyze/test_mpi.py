@@ -328,3 +328,20 @@ def test_a_window_is_held_by_one_of_the_others(others: int, state: State) -> Non
     verdict = analyze(b.evidence(b.ranks(1 + others), b.twice(spinning, *asleep))).verdict
     assert verdict.state is state
     assert [who.rank for who in verdict.culprits] == ([1] if state is State.HUNG else [])
+
+
+@pytest.mark.parametrize("call", ["PMPI_Barrier", "PMPI_Recv"])
+def test_of_calls_that_may_be_with_another_group_nobody_is_accused(call: str) -> None:
+    threads = [polling(pid, call) for pid in (100, 102)]
+    threads.append(b.asleep(101, seconds=7200))
+    seen = [MpiFacts(pid=pid, between_groups=True) for pid in (100, 101, 102)]
+    verdict = analyze(evidence(threads, seen)).verdict
+    assert (verdict.state, verdict.culprits) == (State.UNKNOWN, ())
+
+
+@pytest.mark.parametrize("call", ["PMPI_Comm_accept", "PMPI_Comm_spawn", "PMPI_Intercomm_create"])
+def test_a_call_that_meets_another_group_is_none_of_the_own_one(call: str) -> None:
+    threads = [polling(100, call), polling(101, "PMPI_Barrier"), polling(102, "PMPI_Barrier")]
+    verdict = analyze(evidence(threads, [])).verdict
+    assert verdict.state is not State.HUNG
+    assert verdict.culprits == ()

@@ -72,6 +72,19 @@ def test_the_rank_that_a_group_lacks_is_named_and_not_the_one_that_waits_for_it(
     assert (groups["default_pg"].entered, groups["default_pg"].missing) == ((2, 3), (0, 1))
 
 
+def test_a_circle_goes_before_a_sleeper_that_is_merely_missing_too() -> None:
+    receive = (b.native("c10d::ProcessGroupGloo::RecvWork::wait()"), b.py("recv", b.C10D), b.py("step"))
+    threads = [
+        b.asleep(100, seconds=7200),
+        b.in_collective(101, frames=receive, named_values=(b.local("recv", "src", 2),)),
+        in_group(102, None, "barrier"),
+    ]
+    world = [facts(number, "0", (0, 1, 2)) for number in range(3)]
+    verdict = analyze(evidence(*threads, groups=world, count=3)).verdict
+    assert verdict.state is State.HUNG
+    assert {(who.rank, who.part) for who in verdict.culprits} == {(1, Part.PARTY), (2, Part.PARTY)}
+
+
 def test_a_local_of_the_programs_own_function_says_nothing() -> None:
     local = NamedValue(function="all_reduce", name="group", value=None, type="ProcessGroup", address=TP)
     frames = (
