@@ -15,7 +15,7 @@ from pyhangtrace.analyze.nccl_comms import join
 from pyhangtrace.analyze.progress import SETTLED_S
 from pyhangtrace.analyze.scene import Key
 from pyhangtrace.analyze.states import FREEZER
-from pyhangtrace.analyze.words import bystander, kept_open_by, thread, waiting, who
+from pyhangtrace.analyze.words import bystander, kept_open_by, stopped_members, thread, waiting, who
 from pyhangtrace.model.kinds import Kind, Part, SourceState, State, WaitKind
 
 _MOST_STEPS = 3
@@ -37,6 +37,9 @@ def next_steps(case: Case, finding: Finding) -> tuple[str, ...]:
         root = case.scene.evidence.job.root_pid
         steps.append(f"hangtrace memory {root} says how fast the files are read, and how much is left")
     if finding.state is State.UNKNOWN:
+        told = {key[0] for key in finding.chain}
+        pids = [str(key[0]) for key in stopped_members(case) if key[0] not in told]
+        steps += [f"kill -CONT {' '.join(pids)}"] if pids else []
         steps += _on_other_hosts(case)
         steps += [
             line.fix

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pyhangtrace.analyze.blocked import CONNECT, Blocked
 from pyhangtrace.analyze.call_sites import call_site, parting, wrapper
 from pyhangtrace.analyze.calls import LEFT_EARLY, Meaning, first_own_frame
-from pyhangtrace.analyze.finding import Case, Finding, Named, is_whole, threads_of_cycle
+from pyhangtrace.analyze.finding import Case, Finding, Named, is_whole, one_a_process, threads_of_cycle
 from pyhangtrace.analyze.group_waits import STORE
 from pyhangtrace.analyze.lock_waits import WORD_NAMES
 from pyhangtrace.analyze.phase import phase_of
@@ -355,7 +355,7 @@ def _sentence(case: Case, finding: Finding) -> str:
     if finding.state is State.RUNNING:
         return "The job moves, and nobody is known to be late."
     if finding.state is State.UNKNOWN:
-        return _unknown(case, finding)
+        return _unknown(case, finding) + _stopped_besides(case, finding)
     of_one = _DIFFERS.get(finding.cause or Kind.UNKNOWN)
     if (
         of_one is not None
@@ -578,6 +578,27 @@ def _unknown(case: Case, finding: Finding) -> str:
         more = f"; {len(waits) - _MOST_TOLD} more threads" if len(waits) > _MOST_TOLD else ""
         return f"Not decided: nothing records who should end these waits: {told}{more}."
     return f"The evidence does not say whether anything hangs: no thread could be looked at{_unseen(case)}."
+
+
+def stopped_members(case: Case) -> list[Key]:
+    """One thread of each process of the job that is stopped."""
+    keys = sorted(case.waits, key=case.order)
+    stopped = [key for key in keys if case.waits[key].kind is WaitKind.STOPPED]
+    return [key for key in one_a_process(stopped) if case.scene.is_member(key[0])]
+
+
+def _stopped_besides(case: Case, finding: Finding) -> str:
+    """Who is stopped, where no wait that is known leads to it: whatever it lacks, it does not go on by itself."""
+    told = {key[0] for key in (*finding.chain, *finding.victims)}
+    others = [key for key in stopped_members(case) if key[0] not in told]
+    if not others:
+        return ""
+    more = f"; {len(others) - _MOST_TOLD} more" if len(others) > _MOST_TOLD else ""
+    return (
+        " "
+        + "; ".join(f"{_capital(who(case, key))} {waiting(case, key)}" for key in others[:_MOST_TOLD])
+        + f"{more}."
+    )
 
 
 def bystander(case: Case, key: Key) -> Key | None:

@@ -326,3 +326,11 @@ def test_threads_of_the_driver_only_serve() -> None:
     looks = b.twice(b.sleeper(100), served)
     report = analyze(b.evidence([b.process(100, role=Role.OTHER)], looks))
     assert not [wait for wait in report.waits if wait.tid == 300]
+
+
+def test_a_rank_that_is_stopped_is_told_where_no_wait_leads_to_it() -> None:
+    waiting = b.sleeper(100, frames=SYNCHRONIZE)
+    report = analyze(b.evidence(b.ranks(2), b.twice(waiting, b.stopped(101))))
+    assert (report.verdict.state, report.verdict.culprits) == (State.UNKNOWN, ())
+    assert "Rank 1 (pid 101) is stopped" in report.verdict.summary
+    assert "kill -CONT 101" in report.verdict.next_steps
