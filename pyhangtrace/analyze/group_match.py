@@ -78,6 +78,8 @@ class _Matcher:
         """One operation of the group: that of this number, or the one of whom nothing tells the number."""
         calls = self._calls(number, keys)
         absent, unseen = self._absent(number, calls)
+        if not absent and self._is_over_for_others(number, calls):
+            unseen = True
         kind = None
         if not absent and not unseen:
             kind = _difference(calls) or self._roots(number, calls)
@@ -85,6 +87,13 @@ class _Matcher:
             absent, unseen = {}, True
         for side in _sides(calls, kind):
             self._tell(number, side, calls, absent, kind, unseen=unseen)
+
+    def _is_over_for_others(self, number: int | None, calls: Sequence[_Call]) -> bool:
+        """Whether others of the group wait in a later operation: then this one is about to end, or was misread."""
+        if number is None or any(call.op in LEFT_EARLY for call in calls):
+            return False
+        later = (place.operation for place in self.places.values() if place.group == self.group)
+        return any(each is not None and each.sequence > number for each in later)
 
     def _roots(self, number: int | None, calls: Sequence[_Call]) -> Kind | None:
         """Whether they mean different roots."""

@@ -110,7 +110,19 @@ class Groups:
         """The operation whose object a thread sleeps on, where it was read."""
         wait = self.waits.get((sample.pid, sample.tid))
         asleep_on = sample.lock.address if sample.lock is not None else None
-        return wait if wait is not None and wait.work is not None and wait.condition == asleep_on else None
+        if wait is None or wait.work is None or wait.condition != asleep_on:
+            return None
+        return None if self._is_of_another(sample.pid, wait.work) else wait
+
+    def _is_of_another(self, pid: int, work: PendingOperation) -> bool:
+        """Whether the recorder knows of other operations that have not ended, and not of this one: what was read is
+        what the memory of an earlier one holds still.
+        """
+        known = self.of_pid.get(pid, {}).values()
+        numbers = {
+            each.sequence for facts in known for each in facts.pending if facts.recorded and not each.is_p2p
+        }
+        return bool(numbers) and all(facts.recorded for facts in known) and work.sequence not in numbers
 
     def of_work(
         self, sample: ThreadSample, wait: GroupWait, known: Mapping[Group, ProcessGroupFacts]

@@ -378,6 +378,31 @@ def test_the_object_that_is_waited_on_tells_group_and_number_without_a_recorder(
     assert [who.rank for who in report.verdict.culprits] == [1]
 
 
+def test_what_memory_holds_of_an_operation_that_has_ended_is_not_taken_for_the_one_that_is_waited_for() -> (
+    None
+):
+    world = [
+        recorded(facts(0, "0", (0, 1, 2)), 6, operation(6)),
+        recorded(facts(1, "0", (0, 1, 2)), 5),
+        recorded(facts(2, "0", (0, 1, 2)), 6, operation(6)),
+    ]
+    threads = [on_work(100, 0x900 + 100), b.running(101), on_work(102, 0x900 + 102)]
+    read = (work(100, 5, size=3), work(102, 6, size=3, rank=2))
+    report = analyze(evidence(*threads, groups=world, count=3, group_waits=read))
+    assert report.verdict.state is State.BUSY
+    assert [who.rank for who in report.verdict.culprits] == [1]
+    assert [(one.seq, one.missing) for one in report.collectives] == [(6, (1,))]
+
+
+def test_an_operation_that_others_have_left_behind_is_none_that_nobody_completes() -> None:
+    world = [facts(number, "0", (0, 1)) for number in range(2)]
+    threads = [on_work(100, 0x900 + 100), on_work(101, 0x900 + 101)]
+    report = analyze(
+        evidence(*threads, groups=world, count=2, group_waits=(work(100, 5), work(101, 6, rank=1)))
+    )
+    assert (report.verdict.state, report.verdict.culprits) == (State.UNKNOWN, ())
+
+
 def test_the_object_of_another_wait_tells_nothing() -> None:
     threads = [on_work(100, 0x123), *(b.asleep(pid, seconds=7200) for pid in (101, 102, 103))]
     report = analyze(evidence(*threads, group_waits=(work(100, 7, "all_gather"),)))
