@@ -49,6 +49,7 @@ from pyhangtrace.collect.maps import FileMapping
 from pyhangtrace.collect.memory_facts import MemoryWatch
 from pyhangtrace.collect.ras_gate import RasMode
 from pyhangtrace.collect.tasks import TASKS
+from pyhangtrace.collect.threads import with_moves_of
 from pyhangtrace.discover import recognise, roles
 from pyhangtrace.findings import Findings, begin, ourselves
 from pyhangtrace.model.evidence import Cost, Evidence, SourceStatus
@@ -171,6 +172,7 @@ class _Run:
             self._later_looks()
             self._read_nccl()
             self._read_groups()
+            self._mark_moved_on()
             self._read_alarms()
             self._read_lock_sharers()
             self._read_map_locks()
@@ -378,6 +380,22 @@ class _Run:
                 self.reader, members, threads, joined, deadline_s=self._left(_GROUPS_S)
             )
             found.groups = replace(groups, waits=known)
+
+    def _mark_moved_on(self) -> None:
+        """Groups are read after the stacks: of who slept all the while and went on since, they tell of a later wait."""
+        found = self.found
+        told = {(wait.pid, wait.tid) for wait in found.groups.waits}
+        told.update((group.pid, group.pid) for group in found.groups.groups)
+        first, last = found.seen[0].look, found.seen[-1]
+        before = {(thread.pid, thread.tid): thread.slices for thread in first.threads}
+        still = {
+            key
+            for thread in last.look.threads
+            if (key := (thread.pid, thread.tid)) in told and before.get(key) == thread.slices
+        }
+        moved = with_moves_of(last.look.threads, still, self.proc_root)
+        if len(found.seen) > 1 and moved != last.look.threads:
+            found.seen[-1] = replace(last, look=replace(last.look, threads=moved))
 
     def _read_alarms(self) -> None:
         """Of those who hang only: others have no need to wake up."""

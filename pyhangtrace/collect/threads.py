@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from pyhangtrace.collect.procfs import PROC, numbers, printable, read_text, wait_channel
@@ -56,6 +56,16 @@ def with_later_moves(samples: Iterable[ThreadSample], proc_root: str = PROC) -> 
     handed a lock in between would else stand as waiting for himself.
     """
     return tuple(_with_later_move(sample, proc_root) if sample.io_fds else sample for sample in samples)
+
+
+def with_moves_of(
+    samples: Iterable[ThreadSample], asked: Collection[tuple[int, int]], proc_root: str = PROC
+) -> tuple[ThreadSample, ...]:
+    """The same threads; of those asked for (pid, tid), marked that ran since."""
+    return tuple(
+        _with_later_move(sample, proc_root) if (sample.pid, sample.tid) in asked else sample
+        for sample in samples
+    )
 
 
 def _with_later_move(sample: ThreadSample, proc_root: str) -> ThreadSample:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pyhangtrace.collect.threads import with_later_moves
+from pyhangtrace.collect.threads import with_later_moves, with_moves_of
 from pyhangtrace.model.threads import ThreadSample
 
 FILE_LOCK_WAIT = ThreadSample(
@@ -34,3 +34,11 @@ def test_a_thread_that_has_ended_is_left_as_it_was(tmp_path: Path) -> None:
 def test_others_are_not_asked(tmp_path: Path) -> None:
     other = ThreadSample(pid=7, tid=8, comm="w", state="S", run_ns=500, slices=2)
     assert with_later_moves([other], proc(tmp_path, "730 95 3\n")) == (other,)
+
+
+def test_only_those_asked_for_are_looked_at_again(tmp_path: Path) -> None:
+    root = proc(tmp_path, "730 95 3\n")
+    key = (FILE_LOCK_WAIT.pid, FILE_LOCK_WAIT.tid)
+    (seen,) = with_moves_of([FILE_LOCK_WAIT], {key}, root)
+    assert (seen.moved, seen.slices) == (True, 3)
+    assert with_moves_of([FILE_LOCK_WAIT], {(key[0], key[1] + 1)}, root) == (FILE_LOCK_WAIT,)
