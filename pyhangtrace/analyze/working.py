@@ -26,6 +26,7 @@ from pyhangtrace.analyze.states import throttled_share
 from pyhangtrace.analyze.unseen import tells
 from pyhangtrace.model.kinds import Confidence, Edge, Kind, Part, Role, State, WaitKind
 from pyhangtrace.model.programs import is_shell
+from pyhangtrace.model.threads import ThreadSample
 
 # Shorter naps than this are how loops poll; who is that late is not late in particular.
 _STRAGGLER_S = 1.0
@@ -252,15 +253,23 @@ def straggler(case: Case) -> Finding | None:
     if len(ranks) < 2 or looks[-1].at_s - looks[0].at_s < _STRAGGLER_S:
         return None
     late: list[int] = []
+    called = {(sample.pid, sample.tid) for look in looks for sample in look.threads if _in_collective(sample)}
+    callers, calling = {tid for _, tid in called}, {pid for pid, _ in called}
     for look in looks:
         inside = {
             rank
             for sample in look.threads
-            if (rank := case.scene.who.rank(sample.pid)) is not None
-            and (call := recognise(sample.frames)) is not None
-            and call.meaning is Meaning.COLLECTIVE
+            if (rank := case.scene.who.rank(sample.pid)) is not None and _in_collective(sample)
         }
-        outside = ranks - inside
+        shown = {
+            rank
+            for sample in look.threads
+            if (rank := case.scene.who.rank(sample.pid)) is not None
+            and (sample.tid in callers or sample.pid not in calling)
+            and tells(sample, native=True)
+        }
+        # Of who is met awake it may not show where; somebody else is late then only if that is seen.
+        outside = ranks - inside if len(ranks - inside) == 1 else (ranks - inside) & shown
         if len(outside) > 1:
             return None
         late.extend(outside)
@@ -296,28 +305,39 @@ def straggler(case: Case) -> Finding | None:
 
 
 def _waited_for_long(case: Case, rank: int) -> bool:
-    """Whether in one of the looks all other ranks had waited for a time that matters, while it was at work."""
+    """Whether all other ranks had waited for a time that matters while it was at work: asleep, in one of the looks, or
+    while no message of MPI came to any, from one look to another.
+    """
     main = case.scene.who.pid_of_rank[rank]
     others = {pid for each, pid in case.scene.who.pid_of_rank.items() if each != rank}
-    in_mpi = any(
-        wait.call is not None and wait.call.backend == "mpi"
-        for wait in case.waits.values()
-        if wait.key[0] in others
-    )
+    calls = (wait.call for wait in case.waits.values() if wait.key[0] in others)
+    in_mpi = any(call is not None and call.backend == "mpi" for call in calls)
+    since: tuple[dict[int, int | None], float] | None = None
     for look in case.scene.evidence.looks:
-        asleep = {
-            sample.pid: sample.asleep_for_s or 0.0
-            for sample in look.threads
-            if (call := recognise(sample.frames)) is not None and call.meaning is Meaning.COLLECTIVE
-        }
         at_work = any(
             # Where it is must be seen: one that is met awake may be in the operation, too.
             sample.pid == main and sample.running and tells(sample, native=in_mpi)
             for sample in look.threads
         )
-        if at_work and others <= asleep.keys() and min(asleep[pid] for pid in others) >= _STRAGGLER_S:
+        if not at_work:
+            since = None
+            continue
+        asleep = {sample.pid: sample.asleep_for_s or 0.0 for sample in look.threads if _in_collective(sample)}
+        if others <= asleep.keys() and min(asleep[pid] for pid in others) >= _STRAGGLER_S:
+            return True
+        messages = {facts.pid: facts.messages for facts in look.mpi}
+        if None in messages.values() or not others <= messages.keys():
+            since = None
+        elif since is None or since[0] != messages:
+            since = (messages, look.at_s)
+        elif look.at_s - since[1] >= _STRAGGLER_S:
             return True
     return False
+
+
+def _in_collective(sample: ThreadSample) -> bool:
+    call = recognise(sample.frames)
+    return call is not None and call.meaning is Meaning.COLLECTIVE
 
 
 def _nap(case: Case, key: Key) -> float:

@@ -345,3 +345,18 @@ def test_a_call_that_meets_another_group_is_none_of_the_own_one(call: str) -> No
     verdict = analyze(evidence(threads, [])).verdict
     assert verdict.state is not State.HUNG
     assert verdict.culprits == ()
+
+
+@pytest.mark.parametrize(("apart_s", "state"), [(2.0, State.BUSY), (0.2, State.RUNNING)])
+def test_a_rank_that_computes_late_in_each_step_is_busy(apart_s: float, state: State) -> None:
+    looks = []
+    for number, messages in enumerate((1, 1, 2, 2)):
+        # One of those that poll is met without its stack now and then.
+        blind = {"frames": (), "stack_complete": False} if number == 1 else {}
+        threads = [polling(100, "PMPI_Allreduce"), b.running(101, frames=(b.native("main", "solver"),))]
+        threads.append(polling(102, "PMPI_Allreduce", **blind))
+        facts = tuple(MpiFacts(pid=100 + rank, messages=messages) for rank in range(3))
+        looks.append(replace(b.look(*threads, at=number * apart_s), mpi=facts))
+    verdict = analyze(b.evidence(b.ranks(3), looks)).verdict
+    assert verdict.state is state
+    assert [who.rank for who in verdict.culprits] == ([1] if state is State.BUSY else [])
