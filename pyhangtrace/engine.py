@@ -242,7 +242,8 @@ class _Run:
         threads = self.found.seen[0].look.threads
         loaders = roles.data_workers(threads)
         identities = roles.assign(group, table, program_environs=memory, data_workers=loaders)
-        wanted = sorted(roles.without_rank(identities).intersection(jax_processes.uses_jax(threads)))
+        nameless = roles.without_rank(identities)
+        wanted = sorted(jax_processes.uses_jax(thread for thread in threads if thread.pid in nameless))
         roles.add(identities, jax_processes.collect(self.reader, wanted, deadline_s=self._left(_GROUPS_S)))
         self.found.identities = identities
 
@@ -386,6 +387,8 @@ class _Run:
         found = self.found
         told = {(wait.pid, wait.tid) for wait in found.groups.waits}
         told.update((group.pid, group.pid) for group in found.groups.groups)
+        if not told or len(found.seen) < 2:
+            return
         first, last = found.seen[0].look, found.seen[-1]
         before = {(thread.pid, thread.tid): thread.slices for thread in first.threads}
         still = {
@@ -394,7 +397,7 @@ class _Run:
             if (key := (thread.pid, thread.tid)) in told and before.get(key) == thread.slices
         }
         moved = with_moves_of(last.look.threads, still, self.proc_root)
-        if len(found.seen) > 1 and moved != last.look.threads:
+        if moved != last.look.threads:
             found.seen[-1] = replace(last, look=replace(last.look, threads=moved))
 
     def _read_alarms(self) -> None:

@@ -152,8 +152,6 @@ py::object layout(const std::string& path, const std::string& source, double bud
           found = nccl::layout_from_dwarf(*opened.module, after(budget_s));
         } else if (source == "table") {
           found = nccl::layout_from_table(*opened.module);
-        } else if (source == "release") {
-          found = nccl::layout_from_release(*opened.module);
         } else if (source == "disassembly") {
           found = nccl::layout_from_code(*opened.module);
         } else {

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "dwarf/structures.hpp"
@@ -65,6 +66,25 @@ Layout as_layout(const KnownLayout& known, LayoutFrom from) {
   return layout;
 }
 
+// "2.27.7" of the text that NCCL prints at its start, out of a library's constants; empty: none, or several.
+// RCCL, whose structures have further members, has another text.
+std::string release_in(std::span<const std::byte> constants) {
+  const std::string_view text(reinterpret_cast<const char*>(constants.data()), constants.size());
+  constexpr std::string_view before = "NCCL version ";
+  std::string found;
+  for (std::size_t at = text.find(before); at != text.npos; at = text.find(before, at + 1)) {
+    if (at > 0 && text[at - 1] != '\0') continue;
+    const std::size_t begin = at + before.size();
+    const std::size_t end = text.find_first_not_of("0123456789.", begin);
+    const std::string_view release =
+        text.substr(begin, end == text.npos ? text.npos : end - begin).substr(0, max_release);
+    if (std::ranges::count(release, '.') != 2) continue;  // a format, or words of something else
+    if (!found.empty() && found != release) return {};
+    found = release;
+  }
+  return found;
+}
+
 }  // namespace
 
 std::optional<Layout> layout_from_dwarf(const elf::Module& library, Deadline deadline) {
@@ -98,30 +118,12 @@ std::optional<Layout> layout_from_table(const elf::Module& library) {
   return std::nullopt;
 }
 
-std::string release_in(std::span<const std::byte> constants) {
-  const std::string_view text(reinterpret_cast<const char*>(constants.data()), constants.size());
-  constexpr std::string_view before = "NCCL version ";
-  std::string found;
-  for (std::size_t at = text.find(before); at != text.npos; at = text.find(before, at + 1)) {
-    if (at > 0 && text[at - 1] != '\0') continue;
-    const std::size_t begin = at + before.size();
-    const std::size_t end = text.find_first_not_of("0123456789.", begin);
-    const std::string_view release =
-        text.substr(begin, end == text.npos ? text.npos : end - begin).substr(0, max_release);
-    if (std::ranges::count(release, '.') != 2) continue;  // a format, or words of something else
-    if (!found.empty() && found != release) return {};
-    found = release;
-  }
-  return found;
-}
-
 // Another build of the same sources by the same rules of the ABI has the same offsets. That it is one is seen
 // where the exported functions read the members that they should; that nobody has added any to a
 // communicator, later by the mark at its end, which there is since 2.21.
-std::optional<Layout> layout_from_release(elf::Module& library) {
-  const std::optional<Layout> seen = layout_from_code(library);
+std::optional<Layout> layout_from_release(const elf::Module& library, const Layout& seen) {
   const elf::Section* const constants = library.section(".rodata");
-  if (!seen || constants == nullptr) return std::nullopt;
+  if (constants == nullptr) return std::nullopt;
   const auto bytes = library.section_bytes(*constants, max_constants);
   const std::string release = bytes ? release_in(*bytes) : std::string();
   for (const KnownLayout& known : known_layouts()) {
@@ -129,7 +131,7 @@ std::optional<Layout> layout_from_release(elf::Module& library) {
     const Layout layout = as_layout(known, LayoutFrom::release);
     bool same = layout.has(Field::end_magic);
     for (const FieldName& each : fields) {
-      same = same && (!seen->has(each.field) || seen->offset(each.field) == layout.offset(each.field));
+      same = same && (!seen.has(each.field) || seen.offset(each.field) == layout.offset(each.field));
     }
     if (same) return layout;
   }
@@ -203,8 +205,7 @@ Layout layout_of_fingerprint(bool nvml) {
 Layout find_layout(elf::Module& library, Deadline deadline) {
   if (auto layout = layout_from_dwarf(library, deadline)) return *layout;
   if (auto layout = layout_from_table(library)) return *layout;
-  if (auto layout = layout_from_release(library)) return *layout;
-  if (auto layout = layout_from_code(library)) return *layout;
+  if (const auto seen = layout_from_code(library)) return layout_from_release(library, *seen).value_or(*seen);
   return layout_of_fingerprint(true);
 }
 

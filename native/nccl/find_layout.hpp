@@ -3,7 +3,6 @@
 #include <chrono>
 #include <optional>
 #include <span>
-#include <string>
 
 #include "elf/module.hpp"
 #include "nccl/layout.hpp"
@@ -20,12 +19,9 @@ Layout find_layout(elf::Module& library, Deadline deadline);
 /// The single steps; nullopt: this source does not know it.
 std::optional<Layout> layout_from_dwarf(const elf::Module& library, Deadline deadline);
 std::optional<Layout> layout_from_table(const elf::Module& library);
-std::optional<Layout> layout_from_release(elf::Module& library);
 std::optional<Layout> layout_from_code(elf::Module& library);
-
-/// "2.27.7" of the text that NCCL prints at its start, out of a library's constants; empty: none, or several.
-/// RCCL, whose structures have further members, has another text.
-std::string release_in(std::span<const std::byte> constants);
+/// `seen`: what its code tells.
+std::optional<Layout> layout_from_release(const elf::Module& library, const Layout& seen);
 
 /// Without any library: the members from the hash to the bus id, which stand in the same order in all
 /// releases. Offsets count from the hash. `nvml`: since 2.19.

@@ -144,6 +144,7 @@ _TASK_POOL = "boost::asio::detail::posix_thread"
 # Of several the one that comes first there.
 _SHOWN = tuple(_BY_FUNCTION.values())
 _FUNCTION = attrgetter("function")
+_MODULE = attrgetter("module")
 
 
 class Serving(NamedTuple):
@@ -160,7 +161,7 @@ def serving(frames: Sequence[Frame]) -> Serving:
     shown = filter(None, map(_by_function, map(_FUNCTION, frames)))
     served = min(shown, key=_SHOWN.index, default=None)
     if served is None and not any(_TASK_POOL in frame.function for frame in frames):
-        served = next(filter(None, map(_by_library, frames)), None)
+        served = next(filter(None, map(_by_library, map(_MODULE, frames))), None)
     return Serving(in_python=False, service=served)
 
 
@@ -187,8 +188,8 @@ def _by_function(function: str) -> str | None:
     return _BY_FUNCTION.get(plain(function))
 
 
-def _by_library(frame: Frame) -> str | None:
-    module = frame.module
+@lru_cache(maxsize=4096)
+def _by_library(module: str | None) -> str | None:
     return _BY_LIBRARY.get(module[module.rfind("/") + 1 :]) if module is not None else None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pyhangtrace.analyze.blocked import CONNECT, Blocked
 from pyhangtrace.analyze.call_sites import call_site, parting, wrapper
@@ -555,9 +555,8 @@ def _operations(case: Case, finding: Finding) -> str:
 
 def _unknown(case: Case, finding: Finding) -> str:
     if len(finding.victims) > 1 and len({key[0] for key in finding.victims}) == 1:
-        told = "; ".join(f"{who(case, key)} {waiting(case, key)}" for key in finding.victims[:_MOST_TOLD])
-        more = f"; {len(finding.victims) - _MOST_TOLD} more" if len(finding.victims) > _MOST_TOLD else ""
-        return f"Not decided: {told}{more}. {_open(case, finding, finding.victims[:1])}"
+        told = _some(finding.victims, lambda key: f"{who(case, key)} {waiting(case, key)}")
+        return f"Not decided: {told}. {_open(case, finding, finding.victims[:1])}"
     if finding.victims:
         end = finding.chain[-1] if len(finding.chain) > 1 else None
         rest = f"; {who(case, end)} {waiting(case, end)}" if end is not None else ""
@@ -574,10 +573,15 @@ def _unknown(case: Case, finding: Finding) -> str:
         return f"Not decided: {some} could not be looked at in time, or not all threads{_unseen(case)}."
     waits = [key for key in sorted(case.waits, key=case.order) if case.waits[key].service is None]
     if waits:
-        told = "; ".join(f"{who(case, key)} {waiting(case, key)}" for key in waits[:_MOST_TOLD])
-        more = f"; {len(waits) - _MOST_TOLD} more threads" if len(waits) > _MOST_TOLD else ""
-        return f"Not decided: nothing records who should end these waits: {told}{more}."
+        told = _some(waits, lambda key: f"{who(case, key)} {waiting(case, key)}", noun=" threads")
+        return f"Not decided: nothing records who should end these waits: {told}."
     return f"The evidence does not say whether anything hangs: no thread could be looked at{_unseen(case)}."
+
+
+def _some(keys: Sequence[Key], words: Callable[[Key], str], *, noun: str = "") -> str:
+    """The first ones, and how many more there are."""
+    more = f"; {len(keys) - _MOST_TOLD} more{noun}" if len(keys) > _MOST_TOLD else ""
+    return "; ".join(map(words, keys[:_MOST_TOLD])) + more
 
 
 def stopped_members(case: Case) -> list[Key]:
@@ -593,12 +597,7 @@ def _stopped_besides(case: Case, finding: Finding) -> str:
     others = [key for key in stopped_members(case) if key[0] not in told]
     if not others:
         return ""
-    more = f"; {len(others) - _MOST_TOLD} more" if len(others) > _MOST_TOLD else ""
-    return (
-        " "
-        + "; ".join(f"{_capital(who(case, key))} {waiting(case, key)}" for key in others[:_MOST_TOLD])
-        + f"{more}."
-    )
+    return f" {_some(others, lambda key: f'{_capital(who(case, key))} {waiting(case, key)}')}."
 
 
 def bystander(case: Case, key: Key) -> Key | None:
@@ -619,13 +618,11 @@ def _open(case: Case, finding: Finding, keys: Sequence[Key]) -> str:
     behind = case.waits.get(wait.targets[0]) if wait is not None and wait.holder and wait.targets else None
     if wait is not None and behind is not None and behind.key != wait.key:
         # Who has it is recorded; what is not, is who should let that one go on.
-        it = f"{_capital(who(case, behind.key))} {waiting(case, behind.key)}"
-        does = ended_by(behind)
-        return f"{it}. " + (
-            f"Nothing records who should {does}{_unseen(case)}."
-            if does
-            else f"Whether that ends is not known{_unseen(case)}."
-        )
+        return f"{_capital(who(case, behind.key))} {waiting(case, behind.key)}. {_who_should(case, behind)}"
+    return _who_should(case, wait)
+
+
+def _who_should(case: Case, wait: Blocked | None) -> str:
     does = ended_by(wait) if wait is not None else None
     if does is None:
         return f"Whether that ends is not known{_unseen(case)}."

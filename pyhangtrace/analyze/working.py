@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pyhangtrace.analyze.blocked import GROUP_KINDS, Blocked, Standing, weakest
-from pyhangtrace.analyze.calls import Meaning, python_frames, recognise
+from pyhangtrace.analyze.calls import Meaning, python_frames
 from pyhangtrace.analyze.causes import cause_of, compiler_at_end, confidence_of, lead_of, symptom_of
 from pyhangtrace.analyze.fates import Fate
 from pyhangtrace.analyze.finding import (
@@ -21,6 +21,7 @@ from pyhangtrace.analyze.finding import (
 from pyhangtrace.analyze.orders import awaiting_answers, awaits_orders, gets_results
 from pyhangtrace.analyze.outside import keeps_time
 from pyhangtrace.analyze.progress import GOES_ON, SETTLED_S, Progress
+from pyhangtrace.analyze.readings import read
 from pyhangtrace.analyze.scene import Key
 from pyhangtrace.analyze.states import throttled_share
 from pyhangtrace.analyze.unseen import tells
@@ -253,14 +254,13 @@ def straggler(case: Case) -> Finding | None:
     if len(ranks) < 2 or looks[-1].at_s - looks[0].at_s < _STRAGGLER_S:
         return None
     late: list[int] = []
-    called = {(sample.pid, sample.tid) for look in looks for sample in look.threads if _in_collective(sample)}
+    in_calls = [
+        {(sample.pid, sample.tid) for sample in look.threads if _in_collective(sample)} for look in looks
+    ]
+    called = set().union(*in_calls)
     callers, calling = {tid for _, tid in called}, {pid for pid, _ in called}
-    for look in looks:
-        inside = {
-            rank
-            for sample in look.threads
-            if (rank := case.scene.who.rank(sample.pid)) is not None and _in_collective(sample)
-        }
+    for look, in_call in zip(looks, in_calls, strict=True):
+        inside = {rank for pid, _ in in_call if (rank := case.scene.who.rank(pid)) is not None}
         shown = {
             rank
             for sample in look.threads
@@ -278,12 +278,13 @@ def straggler(case: Case) -> Finding | None:
         return None
     rank = late[0]
     pid = case.scene.who.pid_of_rank[rank]
+    waited = _waited_for_long(case, rank)
     for key in case.scene.threads_of(pid):
         wait = case.waits.get(key)
         # One nap all the while is no habit.
         naps = wait is not None and wait.standing is Standing.TIMER and wait.progress is not Progress.UNMOVED
         naps = naps and _nap(case, key) >= _STRAGGLER_S
-        works = wait is not None and wait.standing is Standing.RUNNING and _waited_for_long(case, rank)
+        works = waited and wait is not None and wait.standing is Standing.RUNNING
         if wait is not None and (naps or works):
             victims = tuple(
                 other
@@ -336,7 +337,7 @@ def _waited_for_long(case: Case, rank: int) -> bool:
 
 
 def _in_collective(sample: ThreadSample) -> bool:
-    call = recognise(sample.frames)
+    call = read(sample.frames).rule
     return call is not None and call.meaning is Meaning.COLLECTIVE
 
 

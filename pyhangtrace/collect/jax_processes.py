@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from pyhangtrace.collect.guarded import GuardedReader, HelperState, Progress
@@ -23,7 +24,7 @@ SOURCE = "jax.distributed"
 _MODULE = "jax._src.distributed"
 _NAMES = ("global_state.process_id", "global_state.num_processes")
 # Its threads are there from the first import on.
-_LIBRARY = re.compile(r"/(libjax_common\.so|_jax\.so|xla_extension\.so|libjax\w*\.so)[^/]*$")
+_LIBRARY = re.compile(r"/(libjax\w*|_jax|xla_extension)\.so[^/]*$")
 _MOST = 1 << 20
 
 
@@ -32,11 +33,13 @@ def uses_jax(samples: Iterable[ThreadSample]) -> set[int]:
     return {
         sample.pid
         for sample in samples
-        if any(
-            frame.module is not None and _LIBRARY.search(frame.module)
-            for frame in (*sample.frames, *sample.unmerged_native)
-        )
+        if any(_is_of_jax(frame.module) for frame in (*sample.frames, *sample.unmerged_native))
     }
+
+
+@lru_cache(maxsize=4096)
+def _is_of_jax(module: str | None) -> bool:
+    return module is not None and _LIBRARY.search(module) is not None
 
 
 def jax_task(

@@ -55,7 +55,8 @@ def with_later_moves(samples: Iterable[ThreadSample], proc_root: str = PROC) -> 
     Only threads that wait on descriptors are asked, whose locks and other ends are read after the stacks: who was
     handed a lock in between would else stand as waiting for himself.
     """
-    return tuple(_with_later_move(sample, proc_root) if sample.io_fds else sample for sample in samples)
+    samples = tuple(samples)
+    return with_moves_of(samples, {(each.pid, each.tid) for each in samples if each.io_fds}, proc_root)
 
 
 def with_moves_of(
